@@ -10,7 +10,7 @@
 #include "cache/private.h"
 #include "common/interrupt.h"
 #include "common/workers.h"
-#include "layout/piece.h"
+#include "chunk/piece.h"
 #include "store/store.h"
 
 static void prepare(void *cache)

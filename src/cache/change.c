@@ -8,8 +8,8 @@
 #include "cache/private.h"
 #include "common/interrupt.h"
 #include "common/size.h"
-#include "layout/heap_form.h"
-#include "layout/piece.h"
+#include "chunk/heap_form.h"
+#include "chunk/piece.h"
 #include "store/store.h"
 
 #define ASK_EVERY 4096 /* chunks, between two checks for an interruption */
@@ -19,7 +19,7 @@
 #define PACKED_SHARE 8
 
 /* A change of one chunk: elements get values, or become undefined. */
-struct change {
+struct chunk_change {
     /* The elements: a box of the chunk, or (count NULL) positions. */
     const uint64_t *count, *start;
     const struct runs *positions;
@@ -31,7 +31,7 @@ struct change {
     bool whole; /* it covers all of the chunk inside the dims */
 };
 
-static uint64_t changed_elements(const struct layout *layout, const struct change *change)
+static uint64_t changed_elements(const struct layout *layout, const struct chunk_change *change)
 {
     uint64_t n;
     if (!change->count)
@@ -40,7 +40,7 @@ static uint64_t changed_elements(const struct layout *layout, const struct chang
     return n;
 }
 
-static size_t changed_runs(const struct layout *layout, const struct change *change)
+static size_t changed_runs(const struct layout *layout, const struct chunk_change *change)
 {
     if (!change->count)
         return runs_bytes(change->positions);
@@ -65,7 +65,7 @@ static int add_row(void *context, size_t in_source, size_t in_chunk, size_t byte
 }
 
 /* Bytes of the sequences in a change. */
-static size_t added_bytes(const struct layout *layout, const struct change *change)
+static size_t added_bytes(const struct layout *layout, const struct chunk_change *change)
 {
     struct added added = {.layout = layout, .elements = change->from.elements};
     if (change->erases)
@@ -78,15 +78,15 @@ static size_t added_bytes(const struct layout *layout, const struct change *chan
 }
 
 /* The same as packed_bytes, plus what sequences take. */
-static size_t with_heap(const struct layout *layout, const struct change *change, size_t old_bytes,
-                        size_t bytes)
+static size_t with_heap(const struct layout *layout, const struct chunk_change *change,
+                        size_t old_bytes, size_t bytes)
 {
     uint64_t n = change->erases ? 0 : changed_elements(layout, change);
     return size_sum(bytes, heap_form_bytes(layout, old_bytes, n, added_bytes(layout, change)));
 }
 
 /* Memory of the packed form that a change makes out of one of old_bytes, and while it is made. */
-static size_t packed_bytes(const struct layout *layout, const struct change *change,
+static size_t packed_bytes(const struct layout *layout, const struct chunk_change *change,
                            size_t old_bytes)
 {
     size_t bytes = old_bytes + 2 * changed_runs(layout, change), values = 0;
@@ -98,7 +98,8 @@ static size_t packed_bytes(const struct layout *layout, const struct change *cha
 
 /* ---- Making forms ---- */
 
-static void put(const struct layout *layout, const struct change *change, struct cache_form *form)
+static void put(const struct layout *layout, const struct chunk_change *change,
+                struct cache_form *form)
 {
     if (change->count)
         form_put_box(layout, form, change->count, change->start,
@@ -108,8 +109,8 @@ static void put(const struct layout *layout, const struct change *change, struct
 }
 
 /* The elements of a box as a packed form of their own. */
-static int pack_box(const struct layout *layout, const struct change *change, struct pool *pool,
-                    struct cache_form *form)
+static int pack_box(const struct layout *layout, const struct chunk_change *change,
+                    struct pool *pool, struct cache_form *form)
 {
     *form = (struct cache_form){.has_defined = true, .has_values = true};
     int error =
@@ -127,7 +128,8 @@ static int pack_box(const struct layout *layout, const struct change *change, st
 
 /* Makes the packed form of a changed chunk; old NULL: the change replaces everything. */
 static int make_packed(const struct layout *layout, const struct cache_form *old,
-                       const struct change *change, struct pool *pool, struct cache_form *form)
+                       const struct chunk_change *change, struct pool *pool,
+                       struct cache_form *form)
 {
     struct cache_form box = {0};
     const struct runs *positions = change->positions;
@@ -157,7 +159,7 @@ static int make_packed(const struct layout *layout, const struct cache_form *old
 }
 
 static int make_open(const struct layout *layout, const struct cache_form *old,
-                     const struct change *change, struct pool *pool, struct cache_form *form)
+                     const struct chunk_change *change, struct pool *pool, struct cache_form *form)
 {
     int error = form_open(layout, old, pool, form);
     if (!error)
@@ -191,7 +193,7 @@ static struct chunk *find_open(struct cache_dataset *dataset, const uint64_t *sc
 
 /* Changes a chunk in place, if it is open; returns whether it was. */
 static bool change_open(struct cache_dataset *dataset, const uint64_t *scaled,
-                        const struct change *change)
+                        const struct chunk_change *change)
 {
     struct cache *cache = dataset->cache;
     struct layout *layout = dataset->layout;
@@ -381,7 +383,7 @@ static int reopen(struct chunk *chunk)
 }
 
 /* Makes the new form of a changing chunk, and replaces the chunk by one that has it. */
-static int change_form(struct chunk *chunk, const struct change *change)
+static int change_form(struct chunk *chunk, const struct chunk_change *change)
 {
     struct cache *cache = chunk->dataset->cache;
     struct layout *layout = chunk->dataset->layout;
@@ -435,7 +437,7 @@ static int write_row(void *context, size_t in_source, size_t in_chunk, size_t by
 }
 
 /* The RFC's selection_write: parts of large chunks that are stored as they are. */
-static int write_located(struct chunk *chunk, const struct change *change)
+static int write_located(struct chunk *chunk, const struct chunk_change *change)
 {
     struct layout *layout = chunk->dataset->layout;
     struct located_write write = {chunk, change->from.elements};
@@ -463,7 +465,7 @@ static int make_located(struct chunk *chunk)
 
 /* Changes a chunk that is not open. *again: it was open, and was left alone. */
 static int change_closed(struct cache_dataset *dataset, const uint64_t *scaled,
-                         const struct change *change, bool *again)
+                         const struct chunk_change *change, bool *again)
 {
     struct layout *layout = dataset->layout;
     struct chunk *chunk;
@@ -493,7 +495,7 @@ static int change_closed(struct cache_dataset *dataset, const uint64_t *scaled,
 }
 
 static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
-                        const struct change *change)
+                        const struct chunk_change *change)
 {
     bool again = true;
     int error = 0;
@@ -508,7 +510,7 @@ static int change_chunk(struct cache_dataset *dataset, const uint64_t *scaled,
 int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 const void *values, bool whole)
 {
-    struct change change = {.positions = positions, .values = values, .whole = whole};
+    struct chunk_change change = {.positions = positions, .values = values, .whole = whole};
     int error = layout_check_room(dataset->layout, scaled);
     return error ? error : change_chunk(dataset, scaled, &change);
 }
@@ -516,7 +518,7 @@ int cache_write(struct cache_dataset *dataset, const uint64_t *scaled, const str
 int cache_write_over(struct cache_dataset *dataset, const uint64_t *scaled, struct runs *positions,
                      const void *values, bool whole)
 {
-    struct change change = {
+    struct chunk_change change = {
         .positions = positions, .given = positions, .values = values, .whole = whole};
     int error = layout_check_room(dataset->layout, scaled);
     return error ? error : change_chunk(dataset, scaled, &change);
@@ -525,7 +527,7 @@ int cache_write_over(struct cache_dataset *dataset, const uint64_t *scaled, stru
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 bool whole)
 {
-    struct change change = {.positions = positions, .erases = true, .whole = whole};
+    struct chunk_change change = {.positions = positions, .erases = true, .whole = whole};
     return change_chunk(dataset, scaled, &change);
 }
 
@@ -547,11 +549,11 @@ static int change_box(struct cache_dataset *dataset, const struct box *box, cons
          more = piece_next(layout, box, &piece)) {
         if (++done % ASK_EVERY == 0 && (error = interrupt_check()) < 0)
             break;
-        struct change change = {.count = piece.count,
-                                .start = piece.in_chunk,
-                                .from = {elements, box->count, piece.in_box},
-                                .erases = !elements,
-                                .whole = is_whole(layout, &piece)};
+        struct chunk_change change = {.count = piece.count,
+                                      .start = piece.in_chunk,
+                                      .from = {elements, box->count, piece.in_box},
+                                      .erases = !elements,
+                                      .whole = is_whole(layout, &piece)};
         error = change_chunk(dataset, piece.scaled, &change);
     }
     return error;

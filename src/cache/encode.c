@@ -7,7 +7,7 @@
 
 #include "cache/private.h"
 #include "common/thread.h"
-#include "layout/heap_form.h"
+#include "chunk/heap_form.h"
 
 /* Encoding begins when dirty chunks take more than this share of the limit. */
 #define DIRTY_SHARE 4

@@ -57,8 +57,8 @@ static size_t most_bytes(const struct cache *cache, const struct layout *layout,
 }
 
 /* Turns the decoded form into the one to be cached. */
-static int settle(struct cache *cache, const struct layout *layout, unsigned wanted,
-                  unsigned missing, struct cache_form *form)
+static int choose_form(struct cache *cache, const struct layout *layout, unsigned wanted,
+                       unsigned missing, struct cache_form *form)
 {
     if (!layout->ops->is_sparse)
         return 0;
@@ -190,7 +190,8 @@ int loading_decode(struct loading *loading)
     if (layout->ops->decode && loading->missing)
         error = layout->ops->decode(layout, chunk->scaled, &chunk->record, loading->missing,
                                     loading->stored, &cache->pool, &loading->made);
-    return error ? error : settle(cache, layout, loading->wanted, loading->missing, &loading->made);
+    return error ? error
+                 : choose_form(cache, layout, loading->wanted, loading->missing, &loading->made);
 }
 
 void loading_end(struct loading *loading, int error)

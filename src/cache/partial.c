@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cache/private.h"
-#include "layout/piece.h"
+#include "chunk/piece.h"
 #include "store/store.h"
 
 bool chunk_is_in_parts(const struct chunk *chunk)

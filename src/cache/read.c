@@ -8,7 +8,7 @@
 #include "cache/private.h"
 #include "common/interrupt.h"
 #include "common/size.h"
-#include "layout/piece.h"
+#include "chunk/piece.h"
 #include "store/store.h"
 
 #define LOADED_TOGETHER 8
@@ -235,7 +235,7 @@ static int decode_one(void *context, size_t i)
 }
 
 /* Ends LOADING of all chunks; each is pinned, and released if it has failed. */
-static void settle_group(struct group *group)
+static void end_loading_group(struct group *group)
 {
     struct cache *cache = group->cache;
     for (size_t i = 0; i < group->n; i++)
@@ -304,7 +304,7 @@ static void load_group(struct group *group)
     pthread_mutex_unlock(&cache->lock);
     read_group(group);
     (void)workers_each(cache->workers, group->n, decode_one, group);
-    settle_group(group);
+    end_loading_group(group);
 }
 
 /* Pinned chunks first: a thread with pins must not wait for memory. */

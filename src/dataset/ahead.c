@@ -9,7 +9,7 @@
 #include "cache/cache.h"
 #include "common/clock.h"
 #include "common/workers.h"
-#include "dataset/virtual.h"
+#include "dataset/virtual_dataset.h"
 #include "layout/layout.h"
 
 #define STREAMS     16        /* in all datasets together */

@@ -8,7 +8,7 @@
 #include "common/pool.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
-#include "layout/piece.h"
+#include "chunk/piece.h"
 #include "layout/sparse.h"
 #include "store/store.h"
 

@@ -6,7 +6,7 @@
 #include "cache/cache.h"
 #include "common/interrupt.h"
 #include "dataset/private.h"
-#include "layout/piece.h"
+#include "chunk/piece.h"
 
 #define FEW_CHUNKS 64 /* that are looked up one by one */
 

@@ -12,7 +12,7 @@
 #include "dataset/ahead.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
-#include "dataset/virtual.h"
+#include "dataset/virtual_dataset.h"
 #include "filter/filter.h"
 #include "format/datatype_message.h"
 #include "format/slots.h"

@@ -8,7 +8,7 @@
 #include "common/interrupt.h"
 #include "common/workers.h"
 #include "dataset/private.h"
-#include "layout/piece.h"
+#include "chunk/piece.h"
 #include "layout/sparse.h"
 #include "selection/selection.h"
 

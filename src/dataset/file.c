@@ -360,13 +360,13 @@ bool sfs_is_writable(const struct sfs_file *file)
 
 /* With both locks held: writes metadata that only memory has to the store: indexes, headers,
  * libhdf5's cache. */
-static int settle(struct sfs_file *file)
+static int write_metadata(struct sfs_file *file)
 {
     struct sfs_dataset *dataset, *next;
     HASH_ITER (hh, file->datasets, dataset, next) {
         int error = dataset->sparse ? sparse_flush(&dataset->layout) : 0;
         if (!error)
-            error = unfinished_settle(dataset);
+            error = unfinished_put_dims(dataset);
         if (error)
             return error;
     }
@@ -431,7 +431,7 @@ static int commit(struct sfs_file *file, bool keeps_promises, int *left)
         error = look_at_left(file, *left);
         pthread_rwlock_wrlock(&file->commit_lock);
         if (!error)
-            error = settle(file);
+            error = write_metadata(file);
         pthread_mutex_unlock(&file->lock);
         if (!error)
             error = store_commit(file->store);

@@ -8,8 +8,8 @@
 #include "dataset/ahead.h"
 #include "dataset/private.h"
 #include "dataset/transfer.h"
-#include "dataset/virtual.h"
-#include "layout/piece.h"
+#include "dataset/virtual_dataset.h"
+#include "chunk/piece.h"
 
 /* One of them. */
 struct part_of_many {

@@ -11,7 +11,7 @@
 #include "common/interrupt.h"
 #include "dataset/series.h"
 #include "dataset/translate.h"
-#include "dataset/virtual.h"
+#include "dataset/virtual_dataset.h"
 
 /* What libhdf5 keeps of the sources, where it reads them, as a share of the cache's limit. */
 #define SOURCES_SHARE 8

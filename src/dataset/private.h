@@ -41,7 +41,7 @@ struct sfs_dataset {
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* structured chunks; NULL: what libhdf5 knows */
     struct slots *slots;         /* sparse: as in the layout; else NULL */
-    struct virtual *virtual;     /* it is read from its sources (virtual.h); else NULL */
+    struct virtual *virtual;     /* it is read from its sources (virtual_dataset.h); else NULL */
     struct series *series;       /* of a followed file: its members; else NULL */
     struct use use;
     atomic_bool said_missing; /* the missing filter was logged */
@@ -262,7 +262,7 @@ void follow_take_dims(struct sfs_dataset *dataset, const uint64_t *dims);
 /* In a call: 0 if libhdf5 has the state of the file; else STORE_MOVED, and it takes it. */
 int library_current(struct sfs_file *file);
 
-/* ---- unfinished.c: what a commit leaves out ---- */
+/* ---- unfinished_frames.c: what a commit leaves out ---- */
 
 /* Before the cache is flushed, or when a dataset is opened during a commit; the dims are constant
  * meanwhile. keeps_promises: the commit includes everything that is finished. */
@@ -270,7 +270,7 @@ void unfinished_begin_commit(struct sfs_dataset *dataset, bool keeps_promises);
 
 /* Puts the dims to be committed into the header of a dataset; and, after the commit, the current
  * ones into all such headers. commit_lock is held for writing. */
-int unfinished_settle(struct sfs_dataset *dataset);
+int unfinished_put_dims(struct sfs_dataset *dataset);
 void unfinished_restore(struct sfs_file *file);
 
 void unfinished_end_commit(struct sfs_dataset *dataset, bool is_committed);

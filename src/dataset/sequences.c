@@ -8,11 +8,11 @@
 #include "common/interrupt.h"
 #include "common/lines.h"
 #include "common/size.h"
-#include "dataset/parts.h"
+#include "dataset/chunk_parts.h"
 #include "format/heap.h"
 #include "format/slots.h"
 #include "format/structure.h"
-#include "layout/form.h"
+#include "chunk/form.h"
 #include "selection/selection.h"
 
 #define ASK_EVERY 4096 /* elements, whether the call is to end early */

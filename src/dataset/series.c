@@ -434,8 +434,8 @@ static int look_at_again(struct survey *survey, size_t i)
     struct series_source *at = &survey->series->source[i];
     size_t k = find_old(survey, i);
     bool is_same = k < old->n && !memcmp(&at->stamp, &old->source[k].stamp, sizeof(at->stamp));
-    at->is_settled = is_same;
-    if (is_same && old->source[k].is_settled) {
+    at->was_stable = is_same;
+    if (is_same && old->source[k].was_stable) {
         *member = old->member[k];
         return 0;
     }
@@ -544,7 +544,7 @@ static bool is_unchanged(const struct sfs_dataset *dataset)
     for (size_t i = 0; i < series->n && is_same; i++) {
         struct source_stamp stamp;
         source_stamp(dataset->file, series->source[i].file, &stamp);
-        is_same = series->source[i].is_settled &&
+        is_same = series->source[i].was_stable &&
                   !memcmp(&stamp, &series->source[i].stamp, sizeof(stamp));
     }
     return is_same;

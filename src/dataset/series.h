@@ -48,7 +48,7 @@ struct series_source {
     uint64_t group;             /* the same */
     char *own_file, *own_dataset;
     struct source_stamp stamp; /* of a followed file: from before the member was looked at */
-    bool is_settled;           /* the stamp was the same the time before, too */
+    bool was_stable;           /* the stamp was the same the time before, too */
 };
 
 /* Looks at all members. -EIO: the log says why they are no series; -ENOMEM, -EINTR. Not with the

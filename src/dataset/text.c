@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
-#include "dataset/virtual.h"
+#include "dataset/virtual_dataset.h"
 #include "hdf5/hdf5.h"
 
 #define BATCH_BYTES ((size_t)1 << 20) /* of elements that become text at once */

@@ -8,12 +8,12 @@
 #include "common/box.h"
 #include "common/interrupt.h"
 #include "common/log.h"
-#include "dataset/parts.h"
+#include "dataset/chunk_parts.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
 #include "dataset/transfer.h"
 #include "hdf5/hdf5.h"
-#include "layout/piece.h"
+#include "chunk/piece.h"
 #include "selection/selection.h"
 
 /* Intervals of as many elements as so many chunks have are long. */

@@ -1,5 +1,5 @@
 /* The chunks of the sources that a box of a virtual dataset consists of, for reading ahead. */
-#include "dataset/virtual.h"
+#include "dataset/virtual_dataset.h"
 #include "dataset/virtual_part.h"
 
 struct visitor {

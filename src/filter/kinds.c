@@ -63,17 +63,10 @@ const char *filter_name(int id)
         int id;
         const char *name;
     } names[] = {
-        {FILTER_DEFLATE, "deflate"},
-        {FILTER_SHUFFLE, "shuffle"},
-        {FILTER_FLETCHER32, "fletcher32"},
-        {FILTER_SZIP, "szip"},
-        {FILTER_BZIP2, "bzip2"},
-        {FILTER_LZF, "lzf"},
-        {FILTER_BLOSC, "blosc"},
-        {FILTER_LZ4, "lz4"},
-        {FILTER_BITSHUFFLE, "bitshuffle"},
-        {FILTER_ZSTD, "zstd"},
-        {FILTER_BLOSC2, "blosc2"},
+        {FILTER_DEFLATE, "deflate"}, {FILTER_SHUFFLE, "shuffle"}, {FILTER_FLETCHER32, "fletcher32"},
+        {FILTER_SZIP, "szip"},       {FILTER_BZIP2, "bzip2"},     {FILTER_LZF, "lzf"},
+        {FILTER_BLOSC, "blosc"},     {FILTER_LZ4, "lz4"},         {FILTER_BITSHUFFLE, "bitshuffle"},
+        {FILTER_ZSTD, "zstd"},       {FILTER_BLOSC2, "blosc2"},
     };
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (names[i].id == id)

@@ -135,7 +135,7 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     uint64_t size = 0, allocated = 0;
     *timeout = timeout_of(mount, inode);
     notify_known(mount->notify, inode);
-    mount_settle(mount, node, inode);
+    mount_apply_staged(mount, node, inode);
     if (!size_of(mount, node, views, inode, &size, &allocated))
         *timeout = 0; /* the kernel asks again after it was opened */
     common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);

@@ -93,7 +93,7 @@ static int become(const struct target *target, struct temporary *temporary)
     int error = sfs_begin_writing(node_file(target->node));
     if (error)
         return error;
-    mount_settle_itself(target->mount, target->node, target->inode);
+    mount_apply_itself(target->mount, target->node, target->inode);
     pthread_mutex_lock(lock_of(target));
     error = temporary_become(target->mount->temporaries, temporary, target->node, target->inode,
                              put, &context);

@@ -90,7 +90,7 @@ static int enter(struct mount *mount, struct inode inode, bool begins, struct di
         return -ENOTDIR;
     *directory = (struct directory){.inode = inode, .node = node};
     if (node->type == NODE_DATASET && begins)
-        mount_settle_names(mount, node);
+        mount_apply_names(mount, node);
     if (inode.entry == ENTRY_CONTROL)
         return 0;
     if (node->type == NODE_FOLDER)

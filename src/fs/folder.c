@@ -245,7 +245,7 @@ static void keep_kind(struct folder *folder, const struct stat *st, bool is_hdf5
 
 /* A state this recent is not cached: the file may change again with the same times, as these are
  * taken from a clock with a granularity of up to two seconds. */
-bool folder_is_settled(const struct stat *st)
+bool folder_is_old_enough(const struct stat *st)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -261,7 +261,7 @@ static bool look_for_signature(struct folder *folder, int found, const struct st
         return false;
     bool is_hdf5 = has_signature(fd, st->st_size);
     close(fd);
-    if (folder_is_settled(st))
+    if (folder_is_old_enough(st))
         keep_kind(folder, st, is_hdf5);
     return is_hdf5;
 }

@@ -46,7 +46,7 @@ int folder_open_found(int found);
 enum folder_kind folder_kind(struct folder *folder, int found, const struct stat *st);
 
 /* Whether another state of the file would have other times. */
-bool folder_is_settled(const struct stat *st);
+bool folder_is_old_enough(const struct stat *st);
 
 /* A name in a directory, and whether it was that of a regular file, as the directory itself says:
  * false also where it says nothing. */

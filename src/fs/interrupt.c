@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "fs/loop.h"
+#include "fs/daemon/loop.h"
 #include "fs/mount.h"
 #include "sparsefs/sparsefs.h"
 

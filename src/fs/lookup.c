@@ -74,7 +74,7 @@ static bool has_frame(struct mount *mount, struct views *views, uint32_t number,
     const struct node *node = node_get(mount->nodes, number);
     if (!node)
         return false;
-    mount_settle_names(mount, node);
+    mount_apply_names(mount, node);
     *is_new = frame >= views_frames(views);
     return !*is_new || staging_is_new(mount->staging, node, view, frame);
 }

@@ -10,7 +10,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
-#include "fs/commit.h"
+#include "fs/daemon/commit.h"
 #include "fs/content.h"
 #include "fs/temporary.h"
 

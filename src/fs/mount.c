@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fs/regular.h"
+#include "fs/daemon/regular.h"
 
 /* Frames that take more than this share of the cache do not wait in it to be closed. */
 #define FRESH_SHARE 4

@@ -10,19 +10,19 @@
 #include <sys/stat.h>
 
 #include "fs/entry.h"
-#include "fs/commit.h"
-#include "fs/follow.h"
+#include "fs/daemon/commit.h"
+#include "fs/daemon/follow.h"
 #include "fs/fresh.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
 #include "fs/listing.h"
-#include "fs/loop.h"
+#include "fs/daemon/loop.h"
 #include "fs/matrix.h"
 #include "fs/node.h"
 #include "fs/notify.h"
-#include "fs/options.h"
+#include "fs/daemon/options.h"
 #include "fs/removed.h"
-#include "fs/staging.h"
+#include "fs/staged_writes.h"
 #include "fs/temporary.h"
 #include "fs/times.h"
 
@@ -129,12 +129,12 @@ struct inode mount_parent(const struct node *node, struct inode inode);
 /* The generation that goes with an inode number whose node is held. */
 uint64_t mount_generation(struct mount *mount, struct inode inode);
 
-/* ---- change.c ---- */
+/* ---- written.c ---- */
 
 /* Frames first to last of a dataset were written: what must be known of that besides the kernel. */
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
 
-/* The same in two steps, for staged changes (staging.h): a time that is set between them is kept.
+/* The same in two steps, for staged changes (staged_writes.h): a time that is set between them is kept.
  */
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame);
 void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
@@ -149,9 +149,9 @@ struct change mount_change_since(const struct node *node, struct views *views, u
 /* Before a view, or the number of frames, is looked at: waits for closes of other files of which it
  * is not known yet whether they change that. Before a view is changed, closes of the view itself
  * are waited for, too. */
-void mount_settle(struct mount *mount, const struct node *node, struct inode inode);
-void mount_settle_itself(struct mount *mount, const struct node *node, struct inode inode);
-void mount_settle_names(struct mount *mount, const struct node *node);
+void mount_apply_staged(struct mount *mount, const struct node *node, struct inode inode);
+void mount_apply_itself(struct mount *mount, const struct node *node, struct inode inode);
+void mount_apply_names(struct mount *mount, const struct node *node);
 
 /* The inode of a frame that is not there, by its name in a directory of its dataset. -EPERM: the
  * name stands for none; -EFBIG: the dataset cannot be so large. */

@@ -22,7 +22,7 @@
  *   - Closing and syncing hold no pages: they are answered when everything queued before is done,
  *     and so is opening a view. So after a close or a sync, and after opening, no outdated content
  *     is seen.
- *   - Closing a file with something staged (staging.h) is answered when the kernel was notified of
+ *   - Closing a file with something staged (staged_writes.h) is answered when the kernel was notified of
  *     all other views and none was looked at meanwhile; otherwise it is notified again.
  *   - Against disks that do not deliver the pages that a reader waits for, and against unknown
  *     behaviour of future kernels: no answer is delayed longer than a second, or for such a close,
@@ -45,7 +45,7 @@
 
 #include "fs/fuse.h"
 #include "fs/inode.h"
-#include "fs/keeper.h"
+#include "fs/daemon/keeper.h"
 #include "fs/node.h"
 
 struct notify;

@@ -228,7 +228,7 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     char *buffer = thread_buffer(size);
     struct view_part part = {.bytes = buffer};
     int error = buffer ? 0 : -ENOMEM;
-    mount_settle(mount, file->node, file->inode);
+    mount_apply_staged(mount, file->node, file->inode);
     notify_read(mount->notify, inode_pack(file->inode), (uint64_t)offset, size);
     uint64_t version;
     const struct staged_part staged = {inode_view(file->inode), file->inode.frame, (uint64_t)offset,

@@ -1,4 +1,4 @@
-/* The requests that change something, of which write.c, names.c and xattr.c have one subject each;
+/* The requests that change something, of which write.c, groups.c and xattr.c have one subject each;
  * requests.c, which has those that read, puts all of them into one table. */
 #ifndef SPARSEFS_FS_REQUESTS_H
 #define SPARSEFS_FS_REQUESTS_H
@@ -16,7 +16,7 @@ void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset,
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 
-/* ---- names.c ---- */
+/* ---- groups.c ---- */
 
 void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode);
 void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name);

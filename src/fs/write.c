@@ -87,7 +87,7 @@ static int write_view(fuse_req_t request, struct mount *mount, struct open_file 
 {
     enum view_kind kind = inode_view(file->inode);
     uint64_t frame = file->inode.frame, first, last, frames = views_frames(file->views);
-    mount_settle(mount, file->node, file->inode);
+    mount_apply_staged(mount, file->node, file->inode);
     bool was_empty = staging_is_empty(mount->staging, file->node, kind, frame);
     int error = makes_room(file) ? write_or_end(request, mount, file, bytes, n, offset, written)
                                  : write_dense(mount, file, bytes, n, offset, written);
@@ -368,7 +368,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     if (!view_writable(views, kind))
         return refusal_of_view(mount, node, kind);
     int error = 0;
-    (file ? mount_settle : mount_settle_itself)(mount, node, inode);
+    (file ? mount_apply_staged : mount_apply_itself)(mount, node, inode);
     mount_asked(mount, node, mount_frame_of_times(inode));
     if (view_is_csr(kind))
         return truncate_matrix(mount, node, inode, file && file->matrix ? file : NULL, size,
@@ -567,7 +567,7 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
     int error = punch ? 0 : reserve(mount, file, offset, n);
     if (error || reserves)
         return error;
-    mount_settle(mount, file->node, file->inode);
+    mount_apply_staged(mount, file->node, file->inode);
     error = apply_before(mount, file, change);
     if (!error)
         error = punch ? view_punch(file->views, kind, frame, offset, n)

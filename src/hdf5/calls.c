@@ -129,7 +129,7 @@ int hdf5_flush(struct hdf5 *hdf5)
     if (!hdf5->remote)
         return local_flush(hdf5);
     int error = remote_flush(hdf5->remote);
-    return error ? error : file_settle(hdf5->store);
+    return error ? error : file_flush_pending(hdf5->store);
 }
 
 int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,

@@ -254,7 +254,7 @@ int file_free_rest(struct store *store)
     return error;
 }
 
-int file_settle(struct store *store)
+int file_flush_pending(struct store *store)
 {
     struct superblock superblock;
     uint64_t end = store_end(store);
@@ -266,10 +266,10 @@ int file_settle(struct store *store)
 
 /* When it has been flushed: the store gets all that libhdf5 has written. That is right while it has
  * the file open but for the superblock, which has the mark of a writer, and not our end. */
-static int settle(struct hdf5 *hdf5)
+static int flush_pending(struct hdf5 *hdf5)
 {
     int error = driver_write_kept(hdf5->store);
-    return error ? error : file_settle(hdf5->store);
+    return error ? error : file_flush_pending(hdf5->store);
 }
 
 static int new_hdf5(struct store *store, struct hdf5 **out)
@@ -300,7 +300,7 @@ int local_open(struct store *store, struct hdf5 **out)
     if (!error)
         error = open_file(hdf5);
     if (!error && is_ours)
-        error = settle(hdf5);
+        error = flush_pending(hdf5);
     if (!error)
         DL_APPEND(open_files, hdf5);
     error = library_leave_with(error);
@@ -359,7 +359,7 @@ int local_flush(struct hdf5 *hdf5)
     library_enter();
     int error = H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ? library_failed(-EIO) : 0;
     if (!error)
-        error = settle(hdf5);
+        error = flush_pending(hdf5);
     library_leave();
     return error;
 }
@@ -405,7 +405,7 @@ static void close_file(struct hdf5 *hdf5)
 }
 
 /* Closes it for libhdf5, so that the store has everything: which it has when it was flushed. */
-static int close_settled(struct hdf5 *hdf5)
+static int close_flushed(struct hdf5 *hdf5)
 {
     H5F_sect_info_t *sections = NULL;
     size_t n = 0;
@@ -416,7 +416,7 @@ static int close_settled(struct hdf5 *hdf5)
     if (!error) {
         datasets_close_all(hdf5);
         close_file(hdf5);
-        error = settle(hdf5);
+        error = flush_pending(hdf5);
     }
     if (!error)
         error = give_back(hdf5, sections, n);
@@ -426,11 +426,12 @@ static int close_settled(struct hdf5 *hdf5)
 
 static int reopen(struct hdf5 *hdf5)
 {
-    int error = hdf5->file >= 0 ? close_settled(hdf5) : settle(hdf5); /* which failed before */
+    int error =
+        hdf5->file >= 0 ? close_flushed(hdf5) : flush_pending(hdf5); /* which failed before */
     if (!error)
         error = open_file(hdf5);
     if (!error)
-        error = settle(hdf5);
+        error = flush_pending(hdf5);
     return error ? error : datasets_open_all(hdf5);
 }
 

@@ -87,7 +87,7 @@ int library_has_read(int error);
  * that died before its commit has left them (file.c). And before a commit: the superblock has the
  * store's end, and no mark of a writer. Without the lock. */
 int file_free_rest(struct store *store);
-int file_settle(struct store *store);
+int file_flush_pending(struct store *store);
 
 /* Writes what libhdf5 still keeps of what it has changed, and nothing else (file.c). */
 int file_write_changed(struct hdf5 *hdf5);

@@ -91,7 +91,7 @@ int changes_reserve(struct index *index, size_t n)
     if (changes->room_freed - changes->n_freed >= n)
         return 0;
     size_t room = 2 * changes->room_freed + n;
-    struct extent *more = reallocarray(changes->freed, room, sizeof(*more));
+    struct freed_extent *more = reallocarray(changes->freed, room, sizeof(*more));
     if (!more)
         return -ENOMEM;
     changes->freed = more;
@@ -102,7 +102,7 @@ int changes_reserve(struct index *index, size_t n)
 void block_discard(struct index *index, struct block *block)
 {
     struct changes *changes = &index->changes;
-    changes->freed[changes->n_freed++] = (struct extent){block->address, block->n};
+    changes->freed[changes->n_freed++] = (struct freed_extent){block->address, block->n};
     block_cache_drop(&index->cache, block->address);
     if (block->changed)
         take_out(changes, block);
@@ -166,7 +166,7 @@ int changes_write(struct index *index, struct why *why)
         take_out(changes, block);
     }
     for (; changes->n_freed > 0; changes->n_freed--) {
-        const struct extent *extent = &changes->freed[changes->n_freed - 1];
+        const struct freed_extent *extent = &changes->freed[changes->n_freed - 1];
         error = store_free(index->store, extent->address, extent->n);
         if (error)
             return why_refused(why, error,

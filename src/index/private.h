@@ -113,7 +113,7 @@ struct changes {
     struct block *blocks; /* hash by address; it is one of their users */
     size_t bytes;         /* that they take in memory */
     bool header;          /* the header is among what has changed */
-    struct extent {
+    struct freed_extent {
         uint64_t address, n;
     } * freed; /* until the next flush, as the store still points there */
     size_t n_freed, room_freed;

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "format/chunk_record.h"
-#include "layout/form.h"
+#include "chunk/form.h"
 #include "sparsefs/sparsefs.h"
 
 struct box;

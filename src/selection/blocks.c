@@ -143,7 +143,7 @@ static void fetch_next(const struct runs *runs, size_t next, size_t n)
 static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i, size_t end,
                       bool note)
 {
-    const struct extent *extent = list->extent;
+    const struct dataspace_extent *extent = list->extent;
     const struct runs *runs = list->runs;
     uint64_t size = extent->stride[axis], limit = base + extent->dims[axis] * size, low = base;
     if (axis == extent->rank - 1) {
@@ -181,7 +181,8 @@ static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i
     }
 }
 
-void blocks_count(struct block_list *list, const struct extent *extent, const struct runs *runs)
+void blocks_count(struct block_list *list, const struct dataspace_extent *extent,
+                  const struct runs *runs)
 {
     *list = (struct block_list){.extent = extent, .runs = runs};
     if (runs->n > 0)
@@ -215,7 +216,7 @@ bool blocks_are_regular(const struct block_list *list)
 /* ---- Tall blocks ---- */
 
 struct tall_builder {
-    const struct extent *extent;
+    const struct dataspace_extent *extent;
     struct tall_list *list;
     size_t limit;
     uint64_t row;         /* the present one, counted through all planes, */
@@ -313,7 +314,7 @@ static bool is_hopeless(const struct tall_builder *b, size_t i, size_t n)
     return i == n / LOOKED_AT_SHARE && i >= LEAST_LOOKED_AT && b->continued < i / CONTINUED_SHARE;
 }
 
-int tall_blocks(const struct extent *extent, const struct runs *runs, size_t limit,
+int tall_blocks(const struct dataspace_extent *extent, const struct runs *runs, size_t limit,
                 struct tall_list *list)
 {
     *list = (struct tall_list){0};
@@ -343,8 +344,8 @@ void tall_list_free(struct tall_list *list)
     *list = (struct tall_list){0};
 }
 
-void tall_write(const struct extent *extent, const struct tall_list *list, unsigned char *to,
-                int width)
+void tall_write(const struct dataspace_extent *extent, const struct tall_list *list,
+                unsigned char *to, int width)
 {
     int rank = extent->rank;
     size_t coordinates = (size_t)(rank * width);

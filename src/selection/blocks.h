@@ -7,7 +7,7 @@
 
 /* The list that libhdf5 makes, walked once to count and once to write. */
 struct block_list {
-    const struct extent *extent;
+    const struct dataspace_extent *extent;
     const struct runs *runs;
     uint64_t n, highest;    /* blocks; the largest coordinate */
     struct regular regular; /* if it is that at all */
@@ -17,7 +17,8 @@ struct block_list {
     int width;
 };
 
-void blocks_count(struct block_list *list, const struct extent *extent, const struct runs *runs);
+void blocks_count(struct block_list *list, const struct dataspace_extent *extent,
+                  const struct runs *runs);
 
 /* Whether the selection is exactly list->regular. */
 bool blocks_are_regular(const struct block_list *list);
@@ -38,11 +39,11 @@ struct tall_list {
 };
 
 /* At most limit of them, which the caller frees. -ENOMEM. */
-int tall_blocks(const struct extent *extent, const struct runs *runs, size_t limit,
+int tall_blocks(const struct dataspace_extent *extent, const struct runs *runs, size_t limit,
                 struct tall_list *list);
 void tall_list_free(struct tall_list *list);
 
-void tall_write(const struct extent *extent, const struct tall_list *list, unsigned char *to,
-                int width);
+void tall_write(const struct dataspace_extent *extent, const struct tall_list *list,
+                unsigned char *to, int width);
 
 #endif

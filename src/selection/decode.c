@@ -7,7 +7,7 @@
 
 struct decoder {
     const unsigned char *at, *end;
-    struct extent extent;
+    struct dataspace_extent extent;
     size_t max_runs;
     struct selection *selection;
     const char *why;
@@ -20,7 +20,7 @@ void selection_free(struct selection *selection)
     *selection = (struct selection){0};
 }
 
-bool extent_init(struct extent *extent, int rank, const uint64_t *dims)
+bool extent_init(struct dataspace_extent *extent, int rank, const uint64_t *dims)
 {
     extent->rank = rank;
     extent->dims = dims;

@@ -10,7 +10,7 @@
 #define POINT_WIDTH       4 /* bytes of a coordinate */
 
 struct encoder {
-    const struct extent *extent;
+    const struct dataspace_extent *extent;
     struct block_list list;
     struct tall_list tall;
     uint64_t blocks;               /* in the list that is written */
@@ -167,7 +167,8 @@ static int choose(struct encoder *e, enum selection_form form)
 /* ---- Writing ---- */
 
 /* The coordinates of the first element of a row, given its position. */
-static void begin_row(const struct extent *extent, uint64_t position, uint32_t *coordinates)
+static void begin_row(const struct dataspace_extent *extent, uint64_t position,
+                      uint32_t *coordinates)
 {
     for (int i = extent->rank - 1; i >= 0; i--) {
         coordinates[i] = (uint32_t)(position % extent->dims[i]);
@@ -208,7 +209,7 @@ static void put_plane_points(const struct runs *runs, uint64_t row, uint64_t fir
 
 static void put_points(struct encoder *e, unsigned char *p)
 {
-    const struct extent *extent = e->extent;
+    const struct dataspace_extent *extent = e->extent;
     const struct runs *runs = e->list.runs;
     int rank = extent->rank;
     uint64_t row = extent->dims[rank - 1], row_first = 0;
@@ -266,7 +267,7 @@ static void put_hyperslabs(struct encoder *e, unsigned char *p)
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n)
 {
-    struct extent extent;
+    struct dataspace_extent extent;
     if (!extent_init(&extent, rank, dims))
         return -EOVERFLOW;
     if (runs->elements == extent.elements)
@@ -314,7 +315,7 @@ bool selection_points_put(void *encoded, const uint64_t dims[2], uint64_t first_
                           const struct runs *runs, uint64_t index)
 {
     const uint64_t part_dims[2] = {rows, dims[1]};
-    struct extent extent;
+    struct dataspace_extent extent;
     struct block_list list;
     if (runs->n == 0)
         return true;

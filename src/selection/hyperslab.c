@@ -20,7 +20,7 @@
     65536 /* intervals out of order that are kept before they are united with the rest */
 
 struct sink {
-    const struct extent *extent;
+    const struct dataspace_extent *extent;
     struct runs *runs;
     uint64_t end; /* of the last run */
     size_t max_runs;
@@ -29,7 +29,7 @@ struct sink {
 };
 
 /* Unites what came out of order with the runs. */
-static int settle(struct sink *sink)
+static int merge_pending(struct sink *sink)
 {
     if (sink->n_pending == 0)
         return 0;
@@ -55,7 +55,7 @@ static int put_late(struct sink *sink, uint64_t first, uint64_t last)
 {
     size_t enough = sink->runs->n > PENDING ? sink->runs->n : PENDING;
     if (sink->n_pending == sink->capacity && sink->capacity >= enough) {
-        int error = settle(sink);
+        int error = merge_pending(sink);
         if (error < 0)
             return error;
     } else if (sink->n_pending == sink->capacity) {
@@ -104,8 +104,8 @@ static inline bool same_rows(const struct list *list, int width, uint64_t i, uin
     return true;
 }
 
-static inline bool block_is_valid(const struct extent *extent, const struct list *list, int width,
-                                  uint64_t i)
+static inline bool block_is_valid(const struct dataspace_extent *extent, const struct list *list,
+                                  int width, uint64_t i)
 {
     for (int axis = 0; axis < list->rank; axis++) {
         uint64_t end = corner(list, width, i, 1, axis);
@@ -148,8 +148,8 @@ static int put_rows(struct sink *sink, const struct list *list, int width, uint6
 }
 
 /* How many rows a block has, and along which axis they extend. */
-static inline uint64_t block_rows(const struct extent *extent, const struct list *list, int width,
-                                  uint64_t i, int *axis)
+static inline uint64_t block_rows(const struct dataspace_extent *extent, const struct list *list,
+                                  int width, uint64_t i, int *axis)
 {
     int a = list->rank - 1;
     while (a > 0 && corner(list, width, i, 0, a) == 0 &&
@@ -169,7 +169,7 @@ static inline uint64_t block_rows(const struct extent *extent, const struct list
 static ALWAYS_INLINE uint64_t put_single_rows(struct sink *sink, const struct list *list, int rank,
                                               int width, uint64_t i)
 {
-    const struct extent *extent = sink->extent;
+    const struct dataspace_extent *extent = sink->extent;
     struct runs *runs = sink->runs;
     if (runs->n == 0 || runs->n >= sink->max_runs)
         return i; /* the first one has nothing before it to merge with */
@@ -226,7 +226,7 @@ static ALWAYS_INLINE uint64_t put_single_rows_of_rank(struct sink *sink, const s
 static ALWAYS_INLINE int put_list(struct sink *sink, const struct list *list, int width,
                                   const char **why)
 {
-    const struct extent *extent = sink->extent;
+    const struct dataspace_extent *extent = sink->extent;
     uint64_t limit, work = 0;
     if (__builtin_add_overflow(extent->elements, list->n, &limit) ||
         __builtin_mul_overflow(limit, MAX_OVERLAP, &limit))
@@ -254,8 +254,8 @@ static ALWAYS_INLINE int put_list(struct sink *sink, const struct list *list, in
     return 0;
 }
 
-int block_list_runs(const struct extent *extent, const unsigned char *bytes, uint64_t n, int width,
-                    size_t max_runs, struct runs *runs, const char **why)
+int block_list_runs(const struct dataspace_extent *extent, const unsigned char *bytes, uint64_t n,
+                    int width, size_t max_runs, struct runs *runs, const char **why)
 {
     struct sink sink = {.extent = extent, .runs = runs, .max_runs = max_runs};
     struct list list = {bytes, n, extent->rank};
@@ -270,7 +270,7 @@ int block_list_runs(const struct extent *extent, const unsigned char *bytes, uin
     else
         error = put_list(&sink, &list, 8, why);
     if (error == 0)
-        error = settle(&sink);
+        error = merge_pending(&sink);
     if (error == 0 && runs->n > max_runs)
         error = -ENOMEM;
     free(sink.pending);
@@ -279,7 +279,7 @@ int block_list_runs(const struct extent *extent, const unsigned char *bytes, uin
 
 /* ---- Regular ones ---- */
 
-bool regular_is_valid(const struct extent *extent, const struct regular *regular)
+bool regular_is_valid(const struct dataspace_extent *extent, const struct regular *regular)
 {
     for (int i = 0; i < extent->rank; i++) {
         uint64_t count = regular->count[i], block = regular->block[i], last;
@@ -307,8 +307,8 @@ static int put_regular_row(struct sink *sink, const struct regular *regular, int
     return 0;
 }
 
-int regular_runs(const struct extent *extent, const struct regular *given, size_t max_runs,
-                 struct runs *runs)
+int regular_runs(const struct dataspace_extent *extent, const struct regular *given,
+                 size_t max_runs, struct runs *runs)
 {
     struct sink sink = {.extent = extent, .runs = runs, .max_runs = max_runs};
     struct regular regular = *given;

@@ -29,7 +29,8 @@
 #define SELECT_HYPERSLABS 2
 #define SELECT_ALL        3
 #define IS_REGULAR        1 /* flag of hyperslabs */
-#define POINTS_REST_BYTES 8 /* what the length of a list of points of version 1 counts of its head */
+#define POINTS_REST_BYTES                                                                          \
+    8 /* what the length of a list of points of version 1 counts of its head */
 
 /* One axis of a regular selection: count blocks, stride from start to start. */
 struct regular {
@@ -38,7 +39,7 @@ struct regular {
 };
 
 /* An extent, and what is limited by it. */
-struct extent {
+struct dataspace_extent {
     int rank;
     const uint64_t *dims;
     uint64_t stride[SFS_MAX_RANK]; /* elements between neighbours along an axis */
@@ -46,7 +47,7 @@ struct extent {
 };
 
 /* false if it has more than INT64_MAX elements. The dims must outlive it. */
-bool extent_init(struct extent *extent, int rank, const uint64_t *dims);
+bool extent_init(struct dataspace_extent *extent, int rank, const uint64_t *dims);
 
 /* A number of 1, 2, 4 or 8 bytes. */
 static inline uint64_t get_le(const unsigned char *p, int bytes)
@@ -91,16 +92,16 @@ static inline unsigned char *put_le(unsigned char *p, uint64_t value, int bytes)
 }
 
 /* Whether it selects something, its blocks do not overlap, and all lies in the extent. */
-bool regular_is_valid(const struct extent *extent, const struct regular *regular);
+bool regular_is_valid(const struct dataspace_extent *extent, const struct regular *regular);
 
 /* A regular selection that is valid, at most max_runs of runs, appended to empty runs.
  * -ENOMEM, also for more of them. */
-int regular_runs(const struct extent *extent, const struct regular *regular, size_t max_runs,
-                 struct runs *runs);
+int regular_runs(const struct dataspace_extent *extent, const struct regular *regular,
+                 size_t max_runs, struct runs *runs);
 
 /* The union of n blocks: for each rank starts and rank inclusive ends, of width bytes each. The
  * bytes are there; their values are checked here. -EILSEQ with why, -ENOMEM. */
-int block_list_runs(const struct extent *extent, const unsigned char *bytes, uint64_t n, int width,
-                    size_t max_runs, struct runs *runs, const char **why);
+int block_list_runs(const struct dataspace_extent *extent, const unsigned char *bytes, uint64_t n,
+                    int width, size_t max_runs, struct runs *runs, const char **why);
 
 #endif

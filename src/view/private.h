@@ -72,7 +72,7 @@ struct sfs_slab view_whole_slab(const struct views *views);
 /* Of a dense view: the bytes of its head (views.c). */
 size_t view_head_bytes(const struct views *views, enum view_kind kind);
 
-/* As view_exists and view_size, while the geometry is looked at (views.c, read.c). */
+/* As view_exists and view_size, while the geometry is looked at (views.c, size.c). */
 bool has_view(const struct views *views, enum view_kind kind);
 int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
@@ -110,6 +110,28 @@ bool is_writable(const struct views *views, enum view_kind kind);
 int can_extend(const struct views *views, uint64_t frames);
 int change_frame(struct views *views, enum view_kind kind, uint64_t frame,
                  int (*change)(void *context), void *context);
+
+/* What a range of bytes of a dense view is written to. */
+struct write_target {
+    struct sfs_slab slab;
+    const struct view_head *head;
+    uint64_t body_bytes;
+    size_t item; /* bytes of an element */
+};
+
+/* While the geometry is looked at (write.c): -EROFS; -EOPNOTSUPP: the view is not for writing;
+ * -EINVAL: it is only written as a whole. */
+int target_get(const struct views *views, enum view_kind kind, uint64_t frame,
+               struct write_target *target);
+
+/* The bytes [first, last) of the body in n bytes of the view from an offset on (write.c). */
+void target_cut(const struct write_target *target, uint64_t offset, uint64_t n, uint64_t *first,
+                uint64_t *last);
+
+/* Erases the elements that lie wholly in the bytes [first, last) of the body (erase.c). Errors as of
+ * sfs_erase. */
+int target_erase(struct views *views, const struct write_target *target, uint64_t first,
+                 uint64_t last);
 
 struct counts;
 
@@ -195,7 +217,7 @@ int defined_get(struct views *views, uint64_t frame, enum defined_form form,
                 struct defined_frame **defined);
 void defined_put(struct views *views, struct defined_frame *defined);
 
-/* ---- read.c ---- */
+/* ---- source.c ---- */
 
 /* A text that is kept. */
 struct kept_text {

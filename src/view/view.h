@@ -64,7 +64,7 @@ struct defined_frame;
 struct kept_text;
 struct parts_index;
 
-/* A piece of elements of variable length that was read last (parts.c). */
+/* A piece of elements of variable length that was read last (ragged.c). */
 struct parts_kept {
     const struct parts_index *index;
     size_t piece;
@@ -93,8 +93,8 @@ struct views {
     bool has_padding; /* elements are integers that do not fill their bytes: shown as if they did */
     uint64_t address;
     char *path;
-    int frame_rank; /* the last axes of the dataset that are the frame */
-    bool is_sparse; /* elements can be undefined */
+    int frame_rank;          /* the last axes of the dataset that are the frame */
+    bool is_sparse;          /* elements can be undefined */
     bool has_holes;          /* sparse, and the fill value is all zero bytes */
     bool chunks_span_frames; /* sparse */
 

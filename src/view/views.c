@@ -5,7 +5,7 @@
 
 #include "common/box.h"
 #include "view/npz.h"
-#include "view/parts.h"
+#include "view/ragged.h"
 
 #define TEXT_ELEMENTS   4096                /* value.txt of numbers exists up to here */
 #define STRING_ELEMENTS ((uint64_t)1 << 18) /* of strings and what else only text can show */

@@ -1,20 +1,10 @@
-/* Writing, erasing and extending through views: ranges of bytes become ranges of elements of a
- * frame or of the whole dataset. */
+/* Writing and extending through views: ranges of bytes become ranges of elements of a frame or of the
+ * whole dataset. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "view/private.h"
-
-#define ZERO_BYTES ((size_t)1 << 20) /* that are written at once */
-
-/* A dense view that can be written. */
-struct target {
-    struct sfs_slab slab;
-    const struct view_head *head;
-    uint64_t body_bytes;
-    size_t item; /* bytes of an element */
-};
 
 bool is_writable(const struct views *views, enum view_kind kind)
 {
@@ -42,21 +32,33 @@ static int cannot_write(const struct views *views)
     return sfs_is_writable(views->file) ? -EOPNOTSUPP : -EROFS;
 }
 
-static int target_of(const struct views *views, enum view_kind kind, uint64_t frame,
-                     struct target *target)
+int target_get(const struct views *views, enum view_kind kind, uint64_t frame,
+               struct write_target *target)
 {
     bool is_stack = view_is_stack(kind);
     if (view_is_whole(kind) && is_writable(views, kind))
         return -EINVAL;
     if (!view_is_dense(kind) || !is_writable(views, kind))
         return cannot_write(views);
-    *target = (struct target){
+    *target = (struct write_target){
         .slab = is_stack ? view_whole_slab(views) : view_frame_slab(views, frame),
         .head = &views->heads[kind],
         .body_bytes = is_stack ? views->total_bytes : views->frame_bytes,
         .item = views->info->type.size,
     };
     return 0;
+}
+
+void target_cut(const struct write_target *target, uint64_t offset, uint64_t n, uint64_t *first,
+                uint64_t *last)
+{
+    uint64_t head = target->head->n, size = head + target->body_bytes, end;
+    if (__builtin_add_overflow(offset, n, &end) || end > size)
+        end = size;
+    *last = end > head ? end - head : 0;
+    *first = offset > head ? offset - head : 0;
+    if (*first > *last)
+        *first = *last;
 }
 
 /* Whether a frame is not there yet, of a view of one. */
@@ -94,7 +96,7 @@ int change_frame(struct views *views, enum view_kind kind, uint64_t frame,
 /* Bytes for the body of a dense view. */
 struct body_bytes {
     struct views *views;
-    const struct target *target;
+    const struct write_target *target;
     uint64_t offset; /* in the body */
     const char *bytes;
     size_t n;
@@ -110,7 +112,7 @@ static int write_body(void *context)
 
 /* Cuts a range off at the end of the view, and its header bytes, which must be those that are
  * shown. */
-static int take_body(struct views *views, const struct target *target, uint64_t offset,
+static int take_body(struct views *views, const struct write_target *target, uint64_t offset,
                      const char *bytes, size_t *n, struct body_bytes *body)
 {
     size_t head = target->head->n, in_head = 0;
@@ -135,9 +137,9 @@ int view_write(struct views *views, enum view_kind kind, uint64_t frame, uint64_
                const void *bytes, size_t n, bool sparsify, size_t *written)
 {
     LOOKING_AT(views);
-    struct target target;
+    struct write_target target;
     struct body_bytes body;
-    int error = target_of(views, kind, frame, &target);
+    int error = target_get(views, kind, frame, &target);
     if (!error)
         error = take_body(views, &target, offset, bytes, &n, &body);
     if (error)
@@ -172,22 +174,14 @@ static int pad_elements(struct body_bytes *body, char **padded)
     return 0;
 }
 
-/* Erases the elements of the body that lie wholly in its bytes [first, last). */
-static int erase_bytes(struct views *views, const struct target *target, uint64_t first,
-                       uint64_t last)
-{
-    uint64_t from = first / target->item + (first % target->item > 0), to = last / target->item;
-    return from < to ? sfs_erase_range(views->dataset, &target->slab, from, to - from) : 0;
-}
-
 int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                  const void *bytes, size_t n, bool sparsify, size_t *written)
 {
     LOOKING_AT(views);
-    struct target target;
+    struct write_target target;
     struct body_bytes body;
     char *padded = NULL;
-    int error = target_of(views, kind, frame, &target);
+    int error = target_get(views, kind, frame, &target);
     if (!error)
         error = take_body(views, &target, offset, bytes, &n, &body);
     if (!error && body.n > 0)
@@ -199,112 +193,12 @@ int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint6
     if (body.n > 0)
         error = change_frame(views, kind, frame, write_body, &body);
     if (!error && body.n > 0 && !was_new)
-        error = erase_bytes(views, &target, 0, body.offset);
+        error = target_erase(views, &target, 0, body.offset);
     if (!error && body.n > 0 && !was_new)
-        error = erase_bytes(views, &target, body.offset + body.n, target.body_bytes);
+        error = target_erase(views, &target, body.offset + body.n, target.body_bytes);
     free(padded);
     if (!error)
         *written = n;
-    return error;
-}
-
-static int erase_frame(struct views *views, uint64_t frame)
-{
-    struct sfs_slab slab = view_frame_slab(views, frame);
-    return sfs_erase(views->dataset, &slab);
-}
-
-int view_truncate(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size)
-{
-    LOOKING_AT(views);
-    struct target target;
-    if ((kind == VIEW_DEFINED || view_is_whole(kind)) && is_writable(views, kind))
-        return size == 0 ? erase_frame(views, frame) : -EINVAL;
-    int error = target_of(views, kind, frame, &target);
-    if (error)
-        return error;
-    size_t head = target.head->n;
-    if (size > head + target.body_bytes)
-        return -EFBIG;
-    return erase_bytes(views, &target, size > head ? size - head : 0, target.body_bytes);
-}
-
-/* The part of a range of bytes of a view that lies in its body, in bytes of the body. */
-static void cut_to_body(const struct target *target, uint64_t offset, uint64_t n, uint64_t *first,
-                        uint64_t *last)
-{
-    uint64_t head = target->head->n, size = head + target->body_bytes, end;
-    if (__builtin_add_overflow(offset, n, &end) || end > size)
-        end = size;
-    *last = end > head ? end - head : 0;
-    *first = offset > head ? offset - head : 0;
-    if (*first > *last)
-        *first = *last;
-}
-
-/* Of an element that is punched in part the bytes become zero, as those of a hole are and as the
- * kernel shows them at once: where that is also what holes look like. An element of which nothing
- * else is left is erased. */
-static int punch_part(struct views *views, const struct target *target, uint64_t first,
-                      uint64_t last)
-{
-    if (first >= last || !views->info->fill_is_zero)
-        return 0;
-    char *zeros = calloc(1, (size_t)(last - first));
-    if (!zeros)
-        return -ENOMEM;
-    int error =
-        sfs_write_bytes(views->dataset, &target->slab, first, zeros, (size_t)(last - first), true);
-    free(zeros);
-    return error;
-}
-
-int view_punch(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
-               uint64_t n)
-{
-    LOOKING_AT(views);
-    struct target target;
-    uint64_t first, last;
-    int error = target_of(views, kind, frame, &target);
-    if (error)
-        return error;
-    cut_to_body(&target, offset, n, &first, &last);
-    uint64_t from = first + (target.item - first % target.item) % target.item;
-    uint64_t to = last - last % target.item;
-    if (from > to) /* all of it lies in one element */
-        return punch_part(views, &target, first, last);
-    error = punch_part(views, &target, first, from);
-    if (!error)
-        error = punch_part(views, &target, to, last);
-    return error ? error : erase_bytes(views, &target, from, to);
-}
-
-int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, uint64_t n,
-              bool sparsify)
-{
-    LOOKING_AT(views);
-    struct target target;
-    uint64_t first, last;
-    int error = target_of(views, kind, frame, &target);
-    if (error)
-        return error;
-    uint64_t size = target.head->n + target.body_bytes;
-    if (offset > size || n > size - offset)
-        return -EFBIG;
-    cut_to_body(&target, offset, n, &first, &last);
-    /* Pieces begin with an element, all but the first: no element is written twice. */
-    size_t most = target.item < ZERO_BYTES ? ZERO_BYTES / target.item * target.item : target.item;
-    most = last - first < most ? (size_t)(last - first) : most;
-    char *zeros = calloc(1, most ? most : 1);
-    if (!zeros)
-        return -ENOMEM;
-    while (first < last && !error) {
-        uint64_t here = most - first % target.item % most;
-        here = last - first < here ? last - first : here;
-        error = sfs_write_bytes(views->dataset, &target.slab, first, zeros, (size_t)here, sparsify);
-        first += here;
-    }
-    free(zeros);
     return error;
 }
 
@@ -440,9 +334,9 @@ void view_frames_of(struct views *views, enum view_kind kind, uint64_t frame, ui
     *first = *last = 0;
     if (views->frame_bytes == 0 || !has_view(views, kind))
         return;
-    struct target stack = {.head = &views->heads[kind], .body_bytes = views->total_bytes};
+    struct write_target stack = {.head = &views->heads[kind], .body_bytes = views->total_bytes};
     uint64_t begin, end, most = views->frames > 0 ? views->frames - 1 : 0;
-    cut_to_body(&stack, offset, n, &begin, &end);
+    target_cut(&stack, offset, n, &begin, &end);
     *first = begin / views->frame_bytes;
     *last = end > begin ? (end - 1) / views->frame_bytes : *first;
     *first = *first < most ? *first : most;

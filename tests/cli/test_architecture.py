@@ -135,7 +135,7 @@ def is_instrumented():
 def source_of(object_file):
     """Meson puts underscores for slashes."""
     name = object_file.name.removesuffix(".o").removeprefix("src_").replace("_", "/", 1)
-    return "src/" + name.replace("hdf5/worker_", "hdf5/worker/")
+    return "src/" + name.replace("hdf5/worker_", "hdf5/worker/").replace("fs/daemon_", "fs/daemon/")
 
 
 def test_variables_are_listed():

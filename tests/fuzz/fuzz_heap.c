@@ -13,7 +13,7 @@
 #include "format/heap.h"
 #include "format/slots.h"
 #include "format/structure.h"
-#include "layout/heap_form.h"
+#include "chunk/heap_form.h"
 #include "layout/layout.h"
 
 #define MOST_INNER 3 /* elements of a sequence that has slots */

@@ -7,7 +7,7 @@
 #include <syslog.h>
 
 #include "fs/entry.h"
-#include "fs/options.h"
+#include "fs/daemon/options.h"
 #include "sparsefs/sparsefs.h"
 
 #define MAX_ARGUMENTS 16

@@ -65,7 +65,7 @@ static void test_nothing_is_there_before_all_is(void **state)
     transaction_take(fixture->transaction);
     expect_bytes(fixture, 4093, "awXyza");
     assert_true(transaction_is_empty(fixture->transaction));
-    assert_int_equal(transaction_settle(fixture->transaction), 0);
+    assert_int_equal(transaction_put_taken(fixture->transaction), 0);
 }
 
 static void test_what_is_dropped_leaves_nothing(void **state)

@@ -53,7 +53,7 @@ void answers_keep_most(size_t bytes)
     pthread_mutex_unlock(&lock);
 }
 
-static bool is_settled(const struct timespec *changed)
+static bool is_old_enough(const struct timespec *changed)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -65,7 +65,7 @@ bool answers_identify(const struct store *store, struct answers_of *of)
 {
     struct stat st;
     if (atomic_load(&most) == 0 || !store || !store_is_as_in_file(store) ||
-        store_stat(store, &st) < 0 || !is_settled(&st.st_ctim))
+        store_stat(store, &st) < 0 || !is_old_enough(&st.st_ctim))
         return false;
     *of = (struct answers_of){
         .device = st.st_dev,

@@ -493,9 +493,9 @@ void client_put_source(const struct client *client, struct wire *wire)
     client_describe_store(wire, CLIENT_SOURCE, client->source);
 }
 
-int client_settle(struct client *client)
+int client_put_taken(struct client *client)
 {
-    return client->transaction ? transaction_settle(client->transaction) : 0;
+    return client->transaction ? transaction_put_taken(client->transaction) : 0;
 }
 
 int client_distrust(struct client *client, enum worker_call call, uint64_t object)

@@ -72,7 +72,7 @@ void client_set_source(struct client *client, struct store *source, const struct
 void client_put_source(const struct client *client, struct wire *wire); /* describes it */
 
 /* Puts what calls have changed, and the store could not take then, into the store. */
-int client_settle(struct client *client);
+int client_put_taken(struct client *client);
 
 /* What came from it cannot be: it is ended, as if it had ended by itself. -EIO. */
 int client_distrust(struct client *client, enum worker_call call, uint64_t object);

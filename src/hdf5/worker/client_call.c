@@ -125,7 +125,7 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
     int error = 0;
     *is_lost = false;
     if (client->transaction && call >= WORKER_FIRST_CHANGE)
-        error = transaction_settle(client->transaction);
+        error = transaction_put_taken(client->transaction);
     if (error) {
         library_reason("what was changed before could not be stored yet");
         return error;

@@ -17,7 +17,7 @@ bool remote_is_lost(const struct remote *remote)
 int remote_flush(struct remote *remote)
 {
     client_lock(remote->client);
-    int error = client_settle(remote->client);
+    int error = client_put_taken(remote->client);
     client_unlock(remote->client);
     return error;
 }

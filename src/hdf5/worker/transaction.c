@@ -305,7 +305,7 @@ int transaction_check(struct transaction *transaction)
     return error;
 }
 
-int transaction_settle(struct transaction *transaction)
+int transaction_put_taken(struct transaction *transaction)
 {
     struct page *page, *next;
     HASH_ITER (hh, transaction->taken, page, next) {
@@ -325,7 +325,7 @@ void transaction_take(struct transaction *transaction)
     transaction->taken = transaction->pages;
     transaction->pages = NULL;
     transaction->allocated.n = 0;
-    if (transaction_settle(transaction) == 0)
+    if (transaction_put_taken(transaction) == 0)
         give_back(transaction, &transaction->freed);
     transaction->freed.n = 0;
 }

@@ -36,12 +36,12 @@ bool transaction_is_empty(const struct transaction *transaction);
 int transaction_check(struct transaction *transaction);
 
 /* All of it is the store's, or none. What the store cannot take for want of memory, or because it
- * cannot read what is beside it, waits here for transaction_settle. */
+ * cannot read what is beside it, waits here for transaction_put_taken. */
 void transaction_take(struct transaction *transaction);
 void transaction_drop(struct transaction *transaction);
 
 /* Before a call, and before the store is committed: the store has all of those that were taken.
  * Errors of store_write_or_keep. */
-int transaction_settle(struct transaction *transaction);
+int transaction_put_taken(struct transaction *transaction);
 
 #endif

@@ -1,0 +1,362 @@
+/* Reading, merging and counting the cache forms of a chunk. Knows nothing of files. */
+#include "chunk/form.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/box.h"
+#include "common/pool.h"
+#include "chunk/heap_form.h"
+#include "layout/layout.h"
+
+void form_drop_packed(struct cache_form *form, struct pool *pool)
+{
+    runs_free(&form->defined);
+    pool_put(pool, form->values, form->value_size);
+    free(form->order);
+    form->values = NULL;
+    form->order = NULL;
+    form->value_size = 0;
+    form->has_defined = form->has_values = false;
+}
+
+void form_move_values(struct cache_form *form, struct cache_form *values)
+{
+    values->values = form->values;
+    values->value_size = form->value_size;
+    values->elements = form->elements;
+    values->element_size = form->element_size;
+    values->has_values = form->has_values;
+    values->heap = form->heap;
+    values->heap_size = form->heap_size;
+    form->values = form->elements = form->heap = NULL;
+    form->value_size = form->element_size = form->heap_size = 0;
+    form->heap_is_ours = false;
+    form->has_values = false;
+}
+
+void form_free(struct cache_form *form, struct pool *pool)
+{
+    form_drop_packed(form, pool);
+    pool_put(pool, form->elements, form->element_size);
+    pool_put(pool, form->mask, form->mask_size);
+    pool_put(pool, form->heap, form->heap_size);
+    *form = (struct cache_form){0};
+}
+
+size_t form_bytes(const struct cache_form *form)
+{
+    size_t bytes = runs_bytes(&form->defined);
+    if (form->elements)
+        bytes += pool_block_size(form->element_size);
+    if (form->values)
+        bytes += pool_block_size(form->value_size);
+    if (form->mask)
+        bytes += pool_block_size(form->mask_size);
+    if (form->heap)
+        bytes += pool_block_size(form->heap_size);
+    if (form->order)
+        bytes += (size_t)form->defined.elements * sizeof(*form->order);
+    return bytes;
+}
+
+size_t form_used_bytes(const struct cache_form *form)
+{
+    size_t n_runs = form->defined.n ? form->defined.n + 1 : 0;
+    return form->element_size + form->value_size + form->heap_size + form->mask_size +
+           n_runs * sizeof(*form->defined.entries) +
+           (form->order ? (size_t)form->defined.elements * sizeof(*form->order) : 0);
+}
+
+bool form_has(const struct cache_form *form, unsigned parts)
+{
+    bool packed = form->has_defined && form->has_values;
+    if ((parts & PART_DEFINED) && !form->has_defined)
+        return false;
+    if ((parts & PART_VALUES) && !packed && !form->elements)
+        return false;
+    return !(parts & PART_PACKED) || packed;
+}
+
+/* ---- Reading ---- */
+
+/* With a constant element_size this is a loop of single moves for scattered elements. */
+static inline __attribute__((always_inline)) void
+scatter_interval_of(const struct runs *runs, const char *values, size_t element_size,
+                    uint64_t first, uint64_t last, char *to)
+{
+    const struct sfs_interval *entries = runs->entries;
+    for (size_t i = runs_find(runs, first); i < runs->n && entries[i].first < last; i++) {
+        uint64_t begin = entries[i].first, index = entries[i].index;
+        uint64_t end = begin + (entries[i + 1].index - index);
+        if (begin < first) {
+            index += first - begin;
+            begin = first;
+        }
+        if (end > last)
+            end = last;
+        const char *from = values + index * element_size;
+        char *at = to + (begin - first) * element_size;
+        if (end - begin == 1)
+            memcpy(at, from, element_size);
+        else
+            memcpy(at, from, (end - begin) * element_size);
+    }
+}
+
+/* Puts the values in positions [first, last) in their places behind `to`, which is that of first.
+ */
+static void scatter_interval(const struct cache_form *form, size_t element_size, uint64_t first,
+                             uint64_t last, char *to)
+{
+    const char *values = form->values;
+    switch (element_size) {
+    case 1:
+        scatter_interval_of(&form->defined, values, 1, first, last, to);
+        break;
+    case 2:
+        scatter_interval_of(&form->defined, values, 2, first, last, to);
+        break;
+    case 4:
+        scatter_interval_of(&form->defined, values, 4, first, last, to);
+        break;
+    case 8:
+        scatter_interval_of(&form->defined, values, 8, first, last, to);
+        break;
+    default:
+        scatter_interval_of(&form->defined, values, element_size, first, last, to);
+    }
+}
+
+/* The same for a box, row by row of it. */
+static void scatter_box(const struct layout *layout, const struct cache_form *form,
+                        const uint64_t *count, const uint64_t *start, char *to,
+                        const uint64_t *to_dims, const uint64_t *to_start)
+{
+    size_t size = layout->element_size;
+    uint64_t row_length = count[layout->rank - 1], offset;
+    struct runs_box_walk walk;
+    struct run piece;
+    runs_box_walk_begin(&walk, &form->defined, layout->rank, layout->chunk_dims, start, count);
+    while (runs_box_walk(&walk, &piece, &offset)) {
+        const char *from = (const char *)form->values + piece.index * size;
+        for (uint64_t left = piece.last - piece.first; left > 0;) {
+            uint64_t in_row = row_length - offset % row_length;
+            uint64_t n = left < in_row ? left : in_row;
+            uint64_t place = box_translate(layout->rank, count, offset, to_dims, to_start);
+            memcpy(to + place * size, from, n * size);
+            from += n * size;
+            offset += n;
+            left -= n;
+        }
+    }
+}
+
+void form_read(const struct layout *layout, const struct cache_form *form, const uint64_t *count,
+               const uint64_t *start, void *to, const uint64_t *to_dims, const uint64_t *to_start)
+{
+    size_t size = layout->element_size;
+    uint64_t first, to_first, n;
+    if (form->elements) {
+        box_copy(layout->rank, count, size, to, to_dims, to_start, form->elements,
+                 layout->chunk_dims, start);
+    } else if (box_is_contiguous(layout->rank, count, layout->chunk_dims, start, &first) &&
+               box_is_contiguous(layout->rank, count, to_dims, to_start, &to_first) &&
+               box_product(count, layout->rank, 1, &n)) {
+        char *at = (char *)to + to_first * size;
+        fill_elements(at, n, size, layout->info->fill);
+        scatter_interval(form, size, first, first + n, at);
+    } else {
+        box_fill(layout->rank, count, size, to, to_dims, to_start, layout->info->fill);
+        scatter_box(layout, form, count, start, to, to_dims, to_start);
+    }
+}
+
+/* Mostly all of an interval is defined. *hint: as of runs_find_from. */
+static void gather_packed(const struct layout *layout, const struct cache_form *form,
+                          struct run run, size_t *hint, char *to)
+{
+    size_t size = layout->element_size;
+    *hint = runs_find_from(&form->defined, *hint, run.first);
+    if (*hint < form->defined.n) {
+        struct run there = runs_at(&form->defined, *hint);
+        if (there.first <= run.first && run.last <= there.last) {
+            memcpy(to, (const char *)form->values + (there.index + run.first - there.first) * size,
+                   (run.last - run.first) * size);
+            return;
+        }
+    }
+    fill_elements(to, run.last - run.first, size, layout->info->fill);
+    scatter_interval(form, size, run.first, run.last, to);
+}
+
+void form_gather(const struct layout *layout, const struct cache_form *form,
+                 const struct runs *positions, void *to)
+{
+    size_t size = layout->element_size, hint = 0;
+    for (size_t i = 0; i < positions->n; i++) {
+        struct run run = runs_at(positions, i);
+        char *at = (char *)to + run.index * size;
+        if (form->elements)
+            memcpy(at, (const char *)form->elements + run.first * size,
+                   (run.last - run.first) * size);
+        else
+            gather_packed(layout, form, run, &hint, at);
+    }
+}
+
+/* ---- Making forms ---- */
+
+/* Room for the values of form->defined. */
+static int allocate_values(const struct layout *layout, struct cache_form *form, struct pool *pool)
+{
+    form->has_defined = form->has_values = true;
+    form->value_size = (size_t)form->defined.elements * layout->element_size;
+    if (form->value_size == 0)
+        return 0;
+    form->values = pool_get(pool, form->value_size);
+    return form->values ? 0 : -ENOMEM;
+}
+
+int form_add_values(const struct layout *layout, struct cache_form *form, struct pool *pool)
+{
+    size_t size = (size_t)form->defined.elements * layout->element_size;
+    void *values = size ? pool_get(pool, size) : NULL;
+    if (size && !values)
+        return -ENOMEM;
+    form_gather(layout, form, &form->defined, values);
+    form->values = values;
+    form->value_size = size;
+    form->has_values = true;
+    return 0;
+}
+
+int form_new_elements(const struct layout *layout, struct cache_form *form, struct pool *pool)
+{
+    form->elements = pool_get(pool, layout->chunk_bytes);
+    form->element_size = form->elements ? layout->chunk_bytes : 0;
+    return form->elements ? 0 : -ENOMEM;
+}
+
+int form_add_elements(const struct layout *layout, struct cache_form *form, struct pool *pool)
+{
+    int error = form_new_elements(layout, form, pool);
+    if (error)
+        return error;
+    uint64_t n = layout->chunk_bytes / layout->element_size;
+    fill_elements(form->elements, n, layout->element_size, layout->info->fill);
+    scatter_interval(form, layout->element_size, 0, n, form->elements);
+    return 0;
+}
+
+/* The number of defined elements before position, when positions are asked for in ascending order:
+ * *hint begins as 0. */
+static uint64_t rank_from(const struct runs *runs, size_t *hint, uint64_t position)
+{
+    if (runs->n == 0)
+        return 0;
+    *hint = runs_find_from(runs, *hint, position);
+    const struct sfs_interval *entry = &runs->entries[*hint];
+    if (*hint == runs->n || position <= entry->first)
+        return entry->index;
+    return entry->index + (position - entry->first);
+}
+
+/* Copies the values of old to `to`, leaving out those at positions, in whose place go `with`'s
+ * (NULL: none). */
+static void merge_values(const struct cache_form *old, const struct runs *positions,
+                         const char *with, size_t size, char *to)
+{
+    const char *values = old->values;
+    uint64_t done = 0; /* of old's values */
+    size_t hint = 0;
+    if (old->defined.elements == 0 && with) {
+        memcpy(to, with, positions->elements * size);
+        return;
+    }
+    for (size_t i = 0; i < positions->n; i++) {
+        struct run run = runs_at(positions, i);
+        uint64_t kept = rank_from(&old->defined, &hint, run.first) - done;
+        if (kept > 0) { /* else there may be no values at all to count from */
+            memcpy(to, values + done * size, kept * size);
+            to += kept * size;
+        }
+        if (with) {
+            uint64_t n = run.last - run.first;
+            memcpy(to, with + run.index * size, n * size);
+            to += n * size;
+        }
+        done = rank_from(&old->defined, &hint, run.last);
+    }
+    if (done < old->defined.elements)
+        memcpy(to, values + done * size, (old->defined.elements - done) * size);
+}
+
+static const struct cache_form nothing;
+
+int form_merge(const struct layout *layout, const struct cache_form *old,
+               const struct runs *positions, const void *values, struct pool *pool,
+               struct cache_form *form)
+{
+    *form = (struct cache_form){0};
+    old = old ? old : &nothing;
+    int error = runs_union(&old->defined, positions, &form->defined);
+    if (!error)
+        error = allocate_values(layout, form, pool);
+    if (error) {
+        form_free(form, pool);
+        return error;
+    }
+    merge_values(old, positions, values, layout->element_size, form->values);
+    return 0;
+}
+
+int form_write(const struct layout *layout, const struct cache_form *old,
+               const struct runs *positions, const void *values, struct pool *pool,
+               struct cache_form *form)
+{
+    return layout->slots ? heap_form_write(layout, old, positions, values, pool, form)
+                         : form_merge(layout, old, positions, values, pool, form);
+}
+
+int form_take(const struct layout *layout, struct runs *positions, const void *values,
+              struct pool *pool, struct cache_form *form)
+{
+    if (layout->slots) {
+        int failed = heap_form_write(layout, NULL, positions, values, pool, form);
+        runs_free(positions);
+        return failed;
+    }
+    *form = (struct cache_form){.defined = *positions};
+    runs_init(positions);
+    int error = allocate_values(layout, form, pool);
+    if (error)
+        form_free(form, pool);
+    else if (form->value_size > 0)
+        memcpy(form->values, values, form->value_size);
+    return error;
+}
+
+int form_remove(const struct layout *layout, const struct cache_form *old,
+                const struct runs *positions, struct pool *pool, struct cache_form *form)
+{
+    *form = (struct cache_form){0};
+    old = old ? old : &nothing;
+    int error = runs_difference(&old->defined, positions, &form->defined);
+    if (!error)
+        error = allocate_values(layout, form, pool);
+    if (error) {
+        form_free(form, pool);
+        return error;
+    }
+    merge_values(old, positions, NULL, layout->element_size, form->values);
+    return 0;
+}
+
+int form_erase(const struct layout *layout, const struct cache_form *old,
+               const struct runs *positions, struct pool *pool, struct cache_form *form)
+{
+    return layout->slots ? heap_form_write(layout, old, positions, NULL, pool, form)
+                         : form_remove(layout, old, positions, pool, form);
+}

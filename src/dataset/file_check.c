@@ -1,0 +1,482 @@
+/* Verifying a whole file: every structure is read by the functions of the library, whose errors are
+ * the findings, and the extents of all structures are compared with each other. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "common/log.h"
+#include "common/pool.h"
+#include "common/size.h"
+#include "dataset/private.h"
+#include "dataset/sequences.h"
+#include "filter/filter.h"
+#include "hdf5/hdf5.h"
+#include "layout/sparse.h"
+#include "store/store.h"
+
+#define POOL_BYTES ((size_t)64 << 20)
+
+#define MOST_TOLD (SFS_SECTIONS * MAX_FILTERS)
+
+/* The most chunks of a dense dataset that are looked up. */
+#define MOST_PLACES ((uint64_t)1 << 24)
+
+/* An extent of the file, and its user. */
+struct used_extent {
+    uint64_t address, n;
+    const char *what; /* a constant */
+    const char *path; /* an object's; "": of the file */
+};
+
+/* An object that is or was in the queue. */
+struct object {
+    uint64_t address;
+    char *path;
+    unsigned level; /* the root's is 0 */
+    UT_hash_handle hh;
+};
+
+struct checking {
+    struct sfs_file *file;
+    sfs_check_function report;
+    void *context;
+    struct object *objects; /* in breadth-first order */
+    struct used_extent *extents;
+    size_t n, room;
+    struct pool pool;
+    char line[2048]; /* the first message since it was cleared */
+    uint64_t faults;
+    bool has_told; /* something was reported, which cannot be taken back */
+
+    /* Of the sparse dataset at hand: */
+    struct sfs_dataset *dataset;
+    int told[MOST_TOLD]; /* missing filters that were reported */
+    size_t n_told;
+};
+
+/* ---- Reporting ---- */
+
+/* Strips the file's name from the beginning of a message. */
+static void take_line(void *context, const char *line)
+{
+    struct checking *checking = context;
+    const char *file = sfs_path(checking->file);
+    size_t n = strlen(file);
+    if (checking->line[0])
+        return;
+    if (!strncmp(line, file, n) && line[n] == ':' && line[n + 1] == ' ')
+        line += n + 2;
+    snprintf(checking->line, sizeof(checking->line), "%s", line);
+}
+
+static void report(struct checking *checking, enum sfs_finding finding, const char *path,
+                   const char *what)
+{
+    char line[2048];
+    snprintf(line, sizeof(line), "%s%s%s", path, *path && *what ? ": " : "", what);
+    checking->has_told = true;
+    checking->report(checking->context, finding, line);
+    checking->faults += finding != SFS_SOUND;
+}
+
+/* Reports an error with the message that was logged for it, or this one; returns only errors that
+ * end the check. */
+static int found(struct checking *checking, int error, const char *path, const char *what)
+{
+    if (error == -ENOMEM || error == STORE_MOVED)
+        return error;
+    if (error && checking->line[0])
+        report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, "", checking->line);
+    else if (error)
+        report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, path, what);
+    checking->line[0] = '\0';
+    return 0;
+}
+
+/* ---- Extents ---- */
+
+static int add_extent(struct checking *checking, const char *what, const char *path,
+                      uint64_t address, uint64_t n)
+{
+    if (n == 0)
+        return 0;
+    if (checking->n == checking->room) {
+        size_t room = checking->room ? 2 * checking->room : 1024;
+        struct used_extent *extents = reallocarray(checking->extents, room, sizeof(*extents));
+        if (!extents)
+            return -ENOMEM;
+        checking->extents = extents;
+        checking->room = room;
+    }
+    checking->extents[checking->n++] = (struct used_extent){address, n, what, path};
+    return 0;
+}
+
+static int compare_extents(const void *a, const void *b)
+{
+    const struct used_extent *e = a, *f = b;
+    return (e->address > f->address) - (e->address < f->address);
+}
+
+/* Each extent is compared with the one before it that reaches farthest. */
+static void compare_all(struct checking *checking)
+{
+    uint64_t end = checking->file->superblock.end;
+    const struct used_extent *farthest = NULL;
+    char what[512];
+    if (checking->n > 0)
+        qsort(checking->extents, checking->n, sizeof(*checking->extents), compare_extents);
+    for (size_t i = 0; i < checking->n; i++) {
+        const struct used_extent *extent = &checking->extents[i];
+        if (extent->address > end || extent->n > end - extent->address) {
+            snprintf(what, sizeof(what),
+                     "%s at address %" PRIu64 ": it reaches beyond the end of the file, %" PRIu64,
+                     extent->what, extent->address, end);
+            report(checking, SFS_DAMAGED, extent->path, what);
+            continue;
+        }
+        if (farthest && farthest->address + farthest->n > extent->address) {
+            snprintf(what, sizeof(what),
+                     "%s at address %" PRIu64 ": it overlaps the %s at address %" PRIu64 " of %s",
+                     extent->what, extent->address, farthest->what, farthest->address,
+                     *farthest->path ? farthest->path : "the file");
+            report(checking, SFS_DAMAGED, extent->path, what);
+        }
+        if (!farthest || extent->address + extent->n > farthest->address + farthest->n)
+            farthest = extent;
+    }
+}
+
+/* ---- Sparse datasets ---- */
+
+static int add_block(void *context, const char *name, uint64_t address, uint64_t n)
+{
+    struct checking *checking = context;
+    return add_extent(checking, name, checking->dataset->path, address, n);
+}
+
+/* Whether looking up a chunk gives what the iteration gave. */
+static int check_lookup(struct checking *checking, const uint64_t *scaled,
+                        const struct chunk_record *record)
+{
+    struct layout *layout = &checking->dataset->layout;
+    struct chunk_record again;
+    int error = layout->ops->lookup(layout, scaled, &again);
+    if (error)
+        return error;
+    if (!again.exists || again.address != record->address || again.size != record->size)
+        return layout_failed(layout, scaled, record->address,
+                             "it is in the chunk index, but looking it up does not find it");
+    return 0;
+}
+
+static int decode_chunk(struct checking *checking, const uint64_t *scaled,
+                        const struct chunk_record *record)
+{
+    struct layout *layout = &checking->dataset->layout;
+    const unsigned parts = PART_DEFINED | PART_PACKED | PART_HEAP;
+    struct cache_form form = {0};
+    uint64_t offset, n;
+    layout->ops->stored(layout, record, parts, &offset, &n);
+    size_t bytes = size_sum(layout->ops->decode_bytes(layout, record, parts), size_of(n));
+    if (layout_check_bytes(layout, scaled, record->address, bytes,
+                           cache_chunk_limit(checking->file->cache)))
+        return -EOPNOTSUPP;
+    void *stored = pool_get(&checking->pool, n);
+    if (!stored)
+        return -ENOMEM;
+    int error = store_read(checking->file->store, record->address + offset, stored, n);
+    if (error == -EIO)
+        error = -EOPNOTSUPP; /* it lies inside the file, so the error is the disk's */
+    if (!error)
+        error = layout->ops->decode(layout, scaled, record, parts, stored, &checking->pool, &form);
+    if (!error)
+        error = sequences_check(checking->dataset, scaled, record->address, &form);
+    form_free(&form, &checking->pool);
+    pool_put(&checking->pool, stored, n);
+    return error;
+}
+
+/* Reports a filter that chunks of a dataset need, once per dataset. */
+static void report_missing(struct checking *checking, int filter)
+{
+    char what[64];
+    for (size_t i = 0; i < checking->n_told; i++)
+        if (checking->told[i] == filter)
+            return;
+    snprintf(what, sizeof(what), "its chunks: filter %d is not available", filter);
+    report(checking, SFS_UNKNOWN, checking->dataset->path, what);
+    checking->told[checking->n_told++] = filter;
+}
+
+/* Whether all filters that were applied to a chunk are available. */
+static bool is_decodable(struct checking *checking, const uint64_t *scaled,
+                         const struct chunk_record *record)
+{
+    const struct sparse *sparse = checking->dataset->sparse;
+    bool decodable = true;
+    if (layout_is_unfiltered(&checking->dataset->layout, scaled))
+        return true;
+    for (int section = 0; section < sparse->format.n_sections; section++) {
+        if (chunk_record_section_size(&sparse->format, record, section) == 0)
+            continue;
+        size_t n = sparse->header.filters.section[section].n;
+        const struct sfs_filter *filters = sparse->header.filters.section[section].filters;
+        bool native = filter_is_native(filters, n);
+        for (size_t i = 0; i < n && !native; i++) {
+            if (record->filter_mask[section] >> i & 1 || hdf5_filter_available(filters[i].id))
+                continue;
+            report_missing(checking, filters[i].id);
+            decodable = false;
+        }
+    }
+    return decodable;
+}
+
+/* Whether a chunk that cannot be decoded may be sound, because a filter is missing here. */
+static bool is_left_out(struct checking *checking, const struct chunk_record *record)
+{
+    const struct sparse *sparse = checking->dataset->sparse;
+    for (int section = 0; section < sparse->format.n_sections; section++)
+        for (size_t i = 0; i < sparse->header.filters.section[section].n; i++)
+            if (!(record->filter_mask[section] >> i & 1) &&
+                filter_is_left_out(&sparse->header.filters.section[section].filters[i]))
+                return true;
+    return false;
+}
+
+static int check_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    struct checking *checking = context;
+    const char *path = checking->dataset->path;
+    int error = check_lookup(checking, scaled, record);
+    if (!error && is_decodable(checking, scaled, record))
+        error = decode_chunk(checking, scaled, record);
+    if (error == -EIO && is_left_out(checking, record))
+        error = -EOPNOTSUPP;
+    error = found(checking, error, path, "a chunk cannot be read");
+    return error ? error : add_extent(checking, "chunk", path, record->address, record->size);
+}
+
+static int index_failed(struct checking *checking, int error, const struct why *why)
+{
+    return found(checking, error, checking->dataset->path,
+                 error == -EIO || error == -EILSEQ ? why->text : "its chunk index cannot be read");
+}
+
+static int check_sparse(struct checking *checking)
+{
+    struct sfs_dataset *dataset = checking->dataset;
+    const struct object_header *header = dataset->sparse->header.header;
+    struct why why;
+    for (size_t i = 0; i < header->n_blocks; i++) {
+        const struct header_block *block = &header->block[i];
+        int error = add_extent(checking, i ? "object header continuation" : "object header",
+                               dataset->path, block->address, block->n);
+        if (error)
+            return error;
+    }
+    checking->n_told = 0;
+    int error = index_each_block(dataset->sparse->index, add_block, checking, &why);
+    if (error)
+        error = index_failed(checking, error, &why);
+    if (error)
+        return error;
+    error = index_iterate(dataset->sparse->index, check_chunk, checking, &why);
+    return error ? index_failed(checking, error, &why) : 0;
+}
+
+/* ---- Dense datasets ---- */
+
+/* The chunks of a dense dataset, as libhdf5 finds them. */
+static int check_chunks(struct checking *checking)
+{
+    const struct sfs_dataset *dataset = checking->dataset;
+    const struct sfs_dataset_info *info = &dataset->info;
+    uint64_t places = 1, chunks[SFS_MAX_RANK];
+    for (int i = 0; i < info->rank; i++) {
+        chunks[i] = info->dims[i] ? (info->dims[i] - 1) / info->chunk_dims[i] + 1 : 0;
+        if (__builtin_mul_overflow(places, chunks[i], &places))
+            places = UINT64_MAX;
+    }
+    if (places > MOST_PLACES) {
+        report(checking, SFS_UNKNOWN, dataset->path, "too many chunks to look for all of them");
+        return 0;
+    }
+    for (uint64_t i = 0; i < places; i++) {
+        uint64_t start[SFS_MAX_RANK], rest = i;
+        for (int axis = info->rank - 1; axis >= 0; axis--) {
+            start[axis] = rest % chunks[axis] * info->chunk_dims[axis];
+            rest /= chunks[axis];
+        }
+        struct hdf5_chunk chunk;
+        int error = hdf5_locate(checking->file->hdf5, dataset->address, start, &chunk);
+        if (error)
+            return found(checking, error, dataset->path, hdf5_error());
+        error = chunk.address == UINT64_MAX
+                    ? 0
+                    : add_extent(checking, "chunk", dataset->path, chunk.address, chunk.size);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static int check_dense(struct checking *checking)
+{
+    const struct sfs_dataset *dataset = checking->dataset;
+    const struct layout *layout = &dataset->layout;
+    if (dataset->info.layout == SFS_CHUNKED)
+        return check_chunks(checking);
+    if (layout->ops == &layout_contiguous && layout->data_address != UINT64_MAX)
+        return add_extent(checking, "data", dataset->path, layout->data_address,
+                          layout->chunk_bytes);
+    return 0;
+}
+
+/* ---- The tree ---- */
+
+/* group: NULL for the root. */
+static int add_object(struct checking *checking, uint64_t address, const struct object *group,
+                      const char *name)
+{
+    struct object *object;
+    const char *path = group && group->level > 0 ? group->path : "";
+    HASH_FIND(hh, checking->objects, &address, sizeof(address), object);
+    if (object)
+        return 0;
+    object = calloc(1, sizeof(*object));
+    if (!object)
+        return -ENOMEM;
+    object->address = address;
+    object->level = group ? group->level + 1 : 0;
+    if (asprintf(&object->path, "%s/%s", path, name) < 0) {
+        free(object);
+        return -ENOMEM;
+    }
+    HASH_ADD(hh, checking->objects, address, sizeof(object->address), object);
+    if (hash_failed()) {
+        free(object->path);
+        free(object);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+static int check_group(struct checking *checking, const struct object *group)
+{
+    struct sfs_links links;
+    if (group->level >= SFS_MOST_LEVELS) {
+        report(checking, SFS_UNKNOWN, "", "too many levels of groups in groups to look into all");
+        return 0;
+    }
+    int error = sfs_list(checking->file, group->address, &links);
+    if (error)
+        return found(checking, error, group->path, "the group cannot be read");
+    for (size_t i = 0; i < links.n && !error; i++)
+        if (links.link[i].type == SFS_LINK_HARD)
+            error = add_object(checking, links.link[i].address, group, links.link[i].name);
+    sfs_links_free(&links);
+    return error;
+}
+
+static int check_dataset(struct checking *checking, const struct object *object)
+{
+    int error = sfs_dataset_open(checking->file, object->address, object->path, &checking->dataset);
+    if (error)
+        return found(checking, error, object->path, "the dataset cannot be opened");
+    /* Extents are named by it when the dataset is closed. */
+    struct sfs_dataset *dataset = checking->dataset;
+    size_t first = checking->n;
+    error = dataset->sparse ? check_sparse(checking) : check_dense(checking);
+    for (size_t i = first; i < checking->n; i++)
+        checking->extents[i].path = object->path;
+    sfs_dataset_close(dataset);
+    return error;
+}
+
+static int check_object(struct checking *checking, const struct object *object)
+{
+    enum sfs_object_type type;
+    struct sfs_attributes attributes;
+    uint64_t faults = checking->faults;
+    int error = sfs_object_type(checking->file, object->address, &type);
+    if (error)
+        return found(checking, error, object->path, "the object cannot be read");
+    if (type == SFS_GROUP)
+        error = check_group(checking, object);
+    else if (type == SFS_DATASET)
+        error = check_dataset(checking, object);
+    if (error)
+        return error;
+    error = sfs_attributes(checking->file, object->address, &attributes);
+    if (!error)
+        sfs_attributes_free(&attributes);
+    error = found(checking, error, object->path, "its attributes cannot be read");
+    if (!error && checking->faults == faults)
+        report(checking, SFS_SOUND, object->path, "");
+    return error;
+}
+
+static int check_file(struct checking *checking)
+{
+    const struct superblock *superblock = &checking->file->superblock;
+    int error = add_object(checking, sfs_root(checking->file), NULL, "");
+    if (!error && superblock->version >= 2)
+        error = add_extent(checking, "superblock", "", superblock->address,
+                           SUPERBLOCK_BYTES + 4 * superblock->offset_size + 4);
+    /* The hash keeps the order in which objects were added, and may grow meanwhile. */
+    for (struct object *object = checking->objects; object && !error; object = object->hh.next)
+        error = check_object(checking, object);
+    if (!error)
+        compare_all(checking);
+    return error;
+}
+
+static int check_once(struct sfs_file *file, sfs_check_function function, void *context,
+                      bool *has_told)
+{
+    FOLLOWED(file);
+    int current = library_current(file);
+    if (current)
+        return current;
+    struct checking *checking = calloc(1, sizeof(*checking));
+    if (!checking)
+        return -ENOMEM;
+    checking->file = file;
+    checking->report = function;
+    checking->context = context;
+    pool_init(&checking->pool, POOL_BYTES);
+    log_divert(take_line, checking);
+    int error = check_file(checking);
+    log_divert(NULL, NULL);
+    *has_told = checking->has_told;
+    struct object *object, *next;
+    HASH_ITER (hh, checking->objects, object, next) {
+        HASH_DEL(checking->objects, object);
+        free(object->path);
+        free(object);
+    }
+    pool_destroy(&checking->pool);
+    free(checking->extents);
+    free(checking);
+    return error;
+}
+
+int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
+{
+    unsigned tries = 0;
+    if (sfs_is_writable(file))
+        return -EINVAL;
+    for (;;) {
+        bool has_told = false;
+        int error = check_once(file, function, context, &has_told);
+        if (!follow_again(file, &error, &tries))
+            return error;
+        if (has_told)
+            return -EAGAIN;
+    }
+}

@@ -1,0 +1,22 @@
+/* Daemonising: the parent process stays until the child reports success or failure, and returns its
+ * exit code, with stderr still the user's. */
+#ifndef SPARSEFS_FS_DAEMON_BACKGROUND_H
+#define SPARSEFS_FS_DAEMON_BACKGROUND_H
+
+#include <stdbool.h>
+
+/* Says on stderr, in one line, why it cannot begin; returns EXIT_MOUNT_FAILED. */
+int daemon_fail(const char *path, const char *why);
+
+/* Makes sure that descriptors 0 to 2 are open: a file or /dev/fuse must not get their numbers. */
+bool daemon_fill_descriptors(void);
+
+/* Forks. In the parent it does not return: the process ends with the child's exit code, with 0 once
+ * the child says so, or with 8 if the child was interrupted. In the child: 0, or -errno before. */
+int daemon_begin(void);
+
+/* In the child: from now on it is on its own, its messages go to syslog. Without daemon_begin (in
+ * the foreground) this does nothing. */
+void daemon_ready(void);
+
+#endif

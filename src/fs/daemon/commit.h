@@ -1,0 +1,38 @@
+/* Commits: on request, and in the background at regular intervals. Thread-safe. */
+#ifndef SPARSEFS_FS_DAEMON_COMMIT_H
+#define SPARSEFS_FS_DAEMON_COMMIT_H
+
+#include "fs/fresh.h"
+#include "sparsefs/sparsefs.h"
+
+struct commits;
+
+/* seconds: between commits in the background, which leave out frames that are fresh; 0: only
+ * commits_in_background makes some. file is open for writing and, like fresh, outlives this. */
+int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
+                   struct commits **commits);
+void commits_destroy(struct commits *commits);
+
+/* Something was written: there is something to commit. */
+void commits_note(struct commits *commits);
+
+/* A background commit: commits changes; if there were none since the last one it settles the store
+ * and shares the file. */
+void commits_in_background(struct commits *commits);
+
+/* Everything written before is durable when this returns 0, except fresh frames that were not
+ * closed, and chunks of other datasets than `dataset` (NULL: none) that cannot be stored. */
+int commits_now(struct commits *commits, struct sfs_dataset *dataset);
+
+/* Between the two calls there is no commit: what is written then is atomic. Not while committing;
+ * not nested. */
+void commits_hold(struct commits *commits);
+void commits_release(struct commits *commits);
+
+/* How many commits in the background have failed so far; for a new reader of commits_error. */
+unsigned commits_failures(struct commits *commits);
+
+/* The error of a background commit that this reader, whose *seen it is, was not told yet. */
+int commits_error(struct commits *commits, unsigned *seen);
+
+#endif

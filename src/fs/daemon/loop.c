@@ -1,0 +1,287 @@
+/* Reading requests in as many threads as needed, up to a limit; the thread that runs the loop
+ * waits for signals. A thread is ended by a signal of its own, which interrupts its read(2): sent
+ * repeatedly until the thread has ended, as it may come just before the call. It is sent under the
+ * lock and only to threads that read, so that it never interrupts the serving of a request.
+ * Requests that serving threads wait for are read by additional threads, which then stay. */
+#include "fs/daemon/loop.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "common/clock.h"
+#include "common/thread.h"
+
+#define WAKE        SIGURG /* its default action is to be ignored */
+#define AGAIN_NANOS 10000000
+#define LOOK_NANOS  40000
+#define AWAY_NANOS  50000 /* a gap like this: another thread had the processor */
+#define PAUSE_NANOS 20000000
+#define SOON_NANOS  100000 /* including the time to wake the client */
+
+struct server {
+    struct server *prev, *next;
+    struct loop *loop;
+    pthread_t thread;
+    bool is_reading;   /* or has just read */
+    uint64_t received; /* when it last did */
+};
+
+struct loop {
+    struct fuse_session *session;
+    pthread_t runner;
+    sigset_t ending; /* the signals that end it */
+    unsigned most;
+    bool has_processors;       /* more than one */
+    atomic_flag is_looked_for; /* a request, by a server; guards look_after */
+    uint64_t look_after;       /* this time */
+    pthread_mutex_t lock;      /* guards what follows */
+    pthread_cond_t ended;      /* a server has */
+    bool ends;
+    bool is_gone;      /* the mount or its connection has ended: no more requests come */
+    bool comes_soon;   /* the last request was short and came right after an answer */
+    uint64_t answered; /* when the last one was */
+    int error;
+    struct server *servers;
+    unsigned running, reading, waiting; /* of them */
+};
+
+static void start_server(struct loop *loop);
+
+/* The lock must be held. */
+static void end(struct loop *loop)
+{
+    loop->ends = true;
+    pthread_kill(loop->runner, WAKE);
+}
+
+/* Whether requests are still to be read. The lock must be held. */
+static bool goes_on(const struct loop *loop)
+{
+    return !loop->is_gone && (!loop->ends || loop->waiting > 0);
+}
+
+/* Returns when there is a request, or soon. If another thread had the processor meanwhile, polling
+ * pauses for some time: that thread may be the client. */
+static void look_for_request(struct loop *loop)
+{
+    struct pollfd descriptor = {.fd = fuse_session_fd(loop->session), .events = POLLIN};
+    const uint64_t began = clock_now();
+    uint64_t before = began, now = began;
+    while (poll(&descriptor, 1, 0) == 0 && now - began < LOOK_NANOS) {
+        before = now;
+        now = clock_now();
+        if (now - before > AWAY_NANOS)
+            loop->look_after = now + PAUSE_NANOS;
+    }
+}
+
+/* With the lock held, but dropped meanwhile. To look for a request is cheaper than to sleep and be
+ * woken where each comes as soon as the last is answered, and is short, as from a program that
+ * lists a tree: one thread does it, after a request that came so. Reads of frames are not short,
+ * and need the processor for decoding. */
+static int read_request(struct server *server, struct fuse_buf *buffer)
+{
+    struct loop *loop = server->loop;
+    const bool looks = loop->comes_soon;
+    pthread_mutex_unlock(&loop->lock);
+    if (looks && !atomic_flag_test_and_set(&loop->is_looked_for)) {
+        if (clock_now() >= loop->look_after)
+            look_for_request(loop);
+        atomic_flag_clear(&loop->is_looked_for);
+    }
+    int n = fuse_session_receive_buf(loop->session, buffer);
+    pthread_mutex_lock(&loop->lock);
+    server->received = clock_now();
+    loop->comes_soon = loop->has_processors && server->received - loop->answered < SOON_NANOS;
+    return n;
+}
+
+/* The same. Starts a thread if no other one is reading. */
+static void serve_request(struct server *server, struct fuse_buf *buffer)
+{
+    struct loop *loop = server->loop;
+    server->is_reading = false;
+    if (--loop->reading == 0)
+        start_server(loop);
+    pthread_mutex_unlock(&loop->lock);
+    fuse_session_process_buf(loop->session, buffer);
+    pthread_mutex_lock(&loop->lock);
+    loop->answered = clock_now();
+    loop->comes_soon &= loop->answered - server->received < SOON_NANOS;
+    loop->reading++;
+    server->is_reading = true;
+}
+
+static void *serve(void *data)
+{
+    struct server *server = data;
+    struct loop *loop = server->loop;
+    struct fuse_buf buffer = {0};
+    sigset_t wake;
+    sigemptyset(&wake);
+    sigaddset(&wake, WAKE);
+    pthread_sigmask(SIG_UNBLOCK, &wake, NULL);
+    pthread_mutex_lock(&loop->lock);
+    while (goes_on(loop)) {
+        int n = read_request(server, &buffer);
+        if (n > 0) {
+            serve_request(server, &buffer);
+        } else if (n != -EINTR && n != -EAGAIN) { /* 0: the mount is gone */
+            loop->error = loop->error ? loop->error : n;
+            loop->is_gone = true;
+            end(loop);
+        }
+    }
+    server->is_reading = false;
+    loop->reading--;
+    loop->running--;
+    pthread_cond_signal(&loop->ended);
+    pthread_mutex_unlock(&loop->lock);
+    free(buffer.mem);
+    return NULL;
+}
+
+/* If there may be one more and can be. The lock must be held. */
+static void start_server(struct loop *loop)
+{
+    if (!goes_on(loop) || loop->running - loop->waiting >= loop->most)
+        return;
+    struct server *server = calloc(1, sizeof(*server));
+    if (!server)
+        return;
+    *server = (struct server){.loop = loop, .is_reading = true};
+    if (thread_start(&server->thread, serve, server) != 0) {
+        free(server);
+        return;
+    }
+    DL_APPEND(loop->servers, server);
+    loop->running++;
+    loop->reading++;
+}
+
+static void do_nothing(int number)
+{
+    (void)number;
+}
+
+static void block_signals(struct loop *loop)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    struct sigaction action = {.sa_handler = do_nothing}, old;
+    sigaction(WAKE, &action, NULL); /* without SA_RESTART: read(2) is to return */
+    sigemptyset(&loop->ending);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaddset(&loop->ending, numbers[i]);
+    sigset_t blocked = loop->ending;
+    sigaddset(&blocked, WAKE);
+    pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+}
+
+int loop_create(struct fuse_session *session, unsigned threads, struct loop **out)
+{
+    struct loop *loop = calloc(1, sizeof(*loop));
+    if (!loop)
+        return -ENOMEM;
+    loop->session = session;
+    loop->runner = pthread_self();
+    loop->most = threads;
+    loop->has_processors = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+    atomic_flag_clear(&loop->is_looked_for);
+    pthread_mutex_init(&loop->lock, NULL);
+    clock_init_condition(&loop->ended);
+    block_signals(loop);
+    *out = loop;
+    return 0;
+}
+
+static bool has_to_end(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    bool ends = loop->ends;
+    pthread_mutex_unlock(&loop->lock);
+    return ends;
+}
+
+int loop_run(struct loop *loop)
+{
+    sigset_t awaited = loop->ending;
+    int number;
+    sigaddset(&awaited, WAKE);
+    pthread_mutex_lock(&loop->lock);
+    start_server(loop);
+    int error = loop->running > 0 || loop->ends ? 0 : -EAGAIN;
+    pthread_mutex_unlock(&loop->lock);
+    while (!error && !has_to_end(loop))
+        if (sigwait(&awaited, &number) == 0 && number != WAKE)
+            break;
+    return error;
+}
+
+void loop_end(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    end(loop);
+    pthread_mutex_unlock(&loop->lock);
+}
+
+void loop_begin_wait(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    loop->waiting++;
+    if (loop->reading == 0)
+        start_server(loop);
+    pthread_mutex_unlock(&loop->lock);
+}
+
+void loop_end_wait(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    loop->waiting--;
+    pthread_mutex_unlock(&loop->lock);
+}
+
+/* The lock must be held. */
+static void wake_readers(struct loop *loop)
+{
+    const struct timespec deadline = clock_in(AGAIN_NANOS);
+    const struct server *server;
+    DL_FOREACH (loop->servers, server)
+        if (server->is_reading)
+            pthread_kill(server->thread, WAKE);
+    pthread_cond_timedwait(&loop->ended, &loop->lock, &deadline);
+}
+
+int loop_stop(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    loop->ends = true;
+    while (loop->running > 0)
+        wake_readers(loop);
+    loop->is_gone = true; /* threads that serve now do so without them */
+    int error = loop->error;
+    pthread_mutex_unlock(&loop->lock);
+    struct server *server, *next;
+    DL_FOREACH_SAFE (loop->servers, server, next) {
+        pthread_join(server->thread, NULL);
+        free(server);
+    }
+    loop->servers = NULL;
+    return error;
+}
+
+void loop_destroy(struct loop *loop)
+{
+    if (!loop)
+        return;
+    pthread_cond_destroy(&loop->ended);
+    pthread_mutex_destroy(&loop->lock);
+    free(loop);
+}

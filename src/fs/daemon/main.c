@@ -1,0 +1,526 @@
+/* The daemon: from the command line to a mount that works, and to its end. */
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "common/load.h"
+#include "common/log.h"
+#include "common/thread.h"
+#include "config.h"
+#include "fs/daemon/background.h"
+#include "fs/interrupt.h"
+#include "fs/daemon/loop.h"
+#include "fs/daemon/messages.h"
+#include "fs/mount.h"
+#include "fs/daemon/mountpoint.h"
+#include "fs/open.h"
+
+#define READAHEAD_KIB       1024 /* first reads through the page cache are twice as fast as with 128 */
+#define LINE_BYTES          1024 /* of a message */
+#define DESCRIPTORS_OF_FILE 8
+#define DESCRIPTORS_BESIDE  256                 /* with those of files that users have open */
+#define DECODER_BYTES       ((size_t)512 << 20) /* of address space, besides what it decodes */
+
+static atomic_bool use_syslog;
+static atomic_int log_level;
+
+static void log_line(int level, const char *line)
+{
+    messages_add(level, line);
+    if (level > atomic_load(&log_level))
+        return;
+    if (atomic_load(&use_syslog))
+        syslog(level, "%s", line);
+    else
+        fprintf(stderr, "sparsefs: %s\n", line);
+}
+
+static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
+{
+    char line[512];
+    vsnprintf(line, sizeof(line), format, args);
+    line[strcspn(line, "\n")] = '\0';
+    log_line((int)level, line);
+}
+
+/* Absolute paths: a daemon has no working directory. Standard input and descriptors have none. */
+static int resolve_paths(struct options *options)
+{
+    char **paths[] = {&options->file, &options->mountpoint, &options->external_files};
+    bool is_given[] = {strcmp(options->file, LOAD_STANDARD_INPUT) != 0,
+                       !mountpoint_is_descriptor(options->mountpoint),
+                       options->external_files != NULL};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+        if (!is_given[i])
+            continue;
+        char *resolved = realpath(*paths[i], NULL);
+        if (!resolved) {
+            daemon_fail(*paths[i], strerror(errno));
+            return errno == EACCES ? EXIT_USAGE : EXIT_MOUNT_FAILED;
+        }
+        free(*paths[i]);
+        *paths[i] = resolved;
+    }
+    return 0;
+}
+
+/* Sets the kernel's readahead of the mount, which applies what we ask for only after mounting, if
+ * permitted. */
+static void raise_readahead(dev_t device)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(device),
+             minor(device));
+    FILE *out = fopen(path, "w");
+    bool raised = out && fprintf(out, "%d\n", READAHEAD_KIB) > 0;
+    if (out && fclose(out) != 0)
+        raised = false;
+    if (!raised)
+        log_info("%s: the readahead stays as it is: %s", path, strerror(errno));
+}
+
+struct starting {
+    const struct options *options;
+    struct loop *loop;
+    dev_t below; /* what the mount point shows while nothing is mounted there */
+    pthread_t thread;
+    bool started;
+    atomic_bool ended; /* the mount serves no longer, by a signal or because it was unmounted */
+    /* Read after the thread has ended: */
+    bool failed;
+    bool interrupted; /* it ended before the mount could answer */
+};
+
+struct asking {
+    const char *path;
+    struct stat st;
+    int error;
+};
+
+/* A thread that waits for its own mount cannot be killed: nothing that must be released may be held
+ * then. */
+static void *ask(void *data)
+{
+    struct asking *asking = data;
+    keeper_leave_descriptors();
+    asking->error = stat(asking->path, &asking->st) < 0 ? errno : 0;
+    return NULL;
+}
+
+/* Asks the mount for its root, as a user would: an answer proves that it works. */
+static int ask_for_root(const struct starting *starting, struct stat *st)
+{
+    struct asking asking = {.path = starting->options->mountpoint};
+    pthread_t thread;
+    int error = thread_start(&thread, ask, &asking);
+    if (error)
+        return error;
+    pthread_join(thread, NULL);
+    *st = asking.st;
+    return asking.error;
+}
+
+static void *watch_start(void *data)
+{
+    struct starting *starting = data;
+    struct stat st = {.st_dev = starting->below};
+    bool has_path = !mountpoint_is_descriptor(starting->options->mountpoint);
+    int error = has_path ? ask_for_root(starting, &st) : 0;
+    starting->interrupted = atomic_load(&starting->ended);
+    if (starting->interrupted)
+        return NULL;
+    if (error) {
+        starting->failed = true;
+        log_error("%s: the mount does not answer: %s", starting->options->mountpoint,
+                  strerror(error));
+        loop_end(starting->loop);
+        return NULL;
+    }
+    if (st.st_dev != starting->below) /* else it was unmounted again meanwhile */
+        raise_readahead(st.st_dev);
+    if (!starting->options->foreground) {
+        openlog("sparsefs", LOG_PID, LOG_DAEMON);
+        atomic_store(&use_syslog, true);
+    }
+    daemon_ready();
+    return NULL;
+}
+
+/* No requests are served any more. Only the session's own descriptor is left of the connection. */
+static void end_notify(struct mount *mount)
+{
+    notify_destroy(mount->notify);
+    mount->notify = NULL;
+    keeper_destroy(mount->keeper);
+    mount->keeper = NULL;
+}
+
+static int serve(struct fuse_session *session, struct mount *mount, dev_t below)
+{
+    struct loop *loop = mount->loop;
+    const struct options *options = mount->options;
+    struct starting starting = {.options = options, .loop = loop, .below = below};
+    int status = 0;
+    if (mount->is_writable)
+        status =
+            notify_create(mount->nodes, mount->temporaries, session, mount->keeper, &mount->notify);
+    if (!status)
+        status = -thread_start(&starting.thread, watch_start, &starting);
+    starting.started = !status;
+    if (!status)
+        status = loop_run(loop);
+    interrupt_all();
+    nodes_interrupt(mount->nodes);
+    int error = loop_stop(loop);
+    status = status ? status : error;
+    end_notify(mount);
+    atomic_store(&starting.ended, true); /* running calls end early */
+    fuse_session_unmount(session);
+    if (starting.started)
+        pthread_join(starting.thread, NULL);
+    if (status < 0)
+        log_error("the mount has ended: %s", strerror(-status));
+    if (starting.interrupted && !options->foreground)
+        return EXIT_INTERRUPTED;
+    return status < 0 ? EXIT_SYSTEM : starting.failed ? EXIT_MOUNT_FAILED : EXIT_DONE;
+}
+
+/* Adds "-o option" for libfuse. */
+static bool add_option(struct fuse_args *args, const char *name, const char *value)
+{
+    char *list = NULL, *argument = NULL;
+    bool done = false;
+    if (value) {
+        /* Commas and backslashes of a path are escaped by libfuse's own means. */
+        if (asprintf(&argument, "%s=%s", name, value) >= 0 &&
+            fuse_opt_add_opt_escaped(&list, argument) == 0)
+            done = fuse_opt_add_arg(args, "-o") == 0 && fuse_opt_add_arg(args, list) == 0;
+    } else {
+        done = fuse_opt_add_arg(args, "-o") == 0 && fuse_opt_add_arg(args, name) == 0;
+    }
+    free(argument);
+    free(list);
+    return done;
+}
+
+static bool add_fuse_options(struct options *options, bool is_writable)
+{
+    struct fuse_args *args = &options->fuse;
+    return (is_writable || add_option(args, "ro", NULL)) &&
+           add_option(args, "default_permissions", NULL) &&
+           add_option(args, "subtype", "sparsefs") && add_option(args, "fsname", options->file) &&
+           (!options->debug || fuse_opt_add_arg(args, "-d") == 0);
+}
+
+static int mount_and_serve(struct mount *mount, struct options *options)
+{
+    int status = EXIT_MOUNT_FAILED;
+    struct fuse_lowlevel_ops requests = mount_requests;
+    if (mount->files)
+        mount_folder_requests(&requests);
+    if (!add_fuse_options(options, mount->is_writable))
+        return EXIT_SYSTEM;
+    struct fuse_session *session =
+        fuse_session_new(&options->fuse, &requests, sizeof(requests), mount);
+    if (!session)
+        return EXIT_USAGE;
+    struct stat below = {0};
+    bool has_path = !mountpoint_is_descriptor(options->mountpoint);
+    int error = loop_create(session, options->threads, &mount->loop);
+    if (!error && has_path && stat(options->mountpoint, &below) < 0)
+        error = -errno;
+    if (error) {
+        daemon_fail(options->mountpoint, strerror(-error));
+        status = EXIT_SYSTEM;
+    } else if (fuse_session_mount(session, options->mountpoint) == 0) {
+        status = serve(session, mount, below.st_dev);
+    } else if (has_path) {
+        mountpoint_explain(options->allow_other || options->allow_root);
+    }
+    loop_destroy(mount->loop);
+    mount->loop = NULL;
+    fuse_session_destroy(session);
+    return status;
+}
+
+/* The last error of an attempt, instead of the log. */
+static void keep_line(void *context, const char *line)
+{
+    snprintf(context, LINE_BYTES, "%s", line);
+}
+
+/* Opens what lies in memory only. What would be written to it would be lost. */
+static int open_image(const struct options *options, struct sfs_options *file_options,
+                      struct sfs_file **file)
+{
+    struct loaded loaded;
+    int error =
+        load_image(options->file, options->image_size, "-o image_size=SIZE allows more", &loaded);
+    if (error)
+        return error;
+    struct sfs_image_options image = {
+        .name = options->file, .is_of_file = true, .st = loaded.has_st ? &loaded.st : NULL};
+    file_options->image = &image;
+    error = sfs_open_image(loaded.bytes, loaded.n, SFS_IMAGE_DONT_COPY, file_options, file);
+    if (error)
+        free(loaded.bytes);
+    else if (!options->read_only)
+        log_info("%s: an image in memory is mounted read-only", options->file);
+    return error;
+}
+
+/* The readers that the mount admits, whatever the mode of the file, as the owner shown there can be
+ * any user. */
+static mode_t shown_mode(const struct options *options)
+{
+    bool is_anybodys = options->has_uid || options->has_gid;
+    return is_anybodys ? 0444 : options->has_umask ? 0444 & ~options->umask : 0;
+}
+
+static struct sfs_options options_of_files(const struct options *options)
+{
+    return (struct sfs_options){.cache_size = options->cache_size,
+                                .policy = options->policy,
+                                .chunk_memory = options->chunk_memory,
+                                .fill_missing = options->fill_missing,
+                                .external_files = options->external_files,
+                                .for_others = options->allow_other,
+                                .mode = shown_mode(options),
+                                .is_trusted = options->trusts,
+                                .workers = options->workers,
+                                .follow = options->follow > 0,
+                                .hdf5_worker = !options->hdf5_inside,
+                                .writable = !options->read_only,
+                                .share = !options->wants_writing};
+}
+
+/* Opens the file for writing if that is wanted and possible, otherwise for reading. */
+static int open_file(const struct options *options, struct sfs_file **file)
+{
+    struct sfs_options file_options = options_of_files(options);
+    char why[LINE_BYTES] = "";
+    if (load_is_wanted(options->file))
+        return open_image(options, &file_options, file);
+    if (options->read_only)
+        return sfs_open(options->file, &file_options, file);
+    log_divert(keep_line, why);
+    int error = sfs_open(options->file, &file_options, file);
+    log_divert(NULL, NULL);
+    if (!error || error == -ENOMEM)
+        return error;
+    file_options.writable = false;
+    if (!*why)
+        snprintf(why, sizeof(why), "%s: %s", options->file, strerror(-error));
+    error = sfs_open(options->file, &file_options, file);
+    if (!error)
+        log_warning("mounted read-only, for want of writing: %s", why);
+    return error;
+}
+
+/* What was written last is committed now. */
+static int close_file(struct sfs_file *file, bool is_writable, int status)
+{
+    int error = sfs_close(file);
+    if (!error || !is_writable)
+        return status;
+    log_error("what was written last could not be committed: %s", strerror(-error));
+    return status == EXIT_DONE ? EXIT_SYSTEM : status;
+}
+
+static int open_and_serve(struct options *options, struct keeper *keeper)
+{
+    struct sfs_file *file;
+    struct mount mount;
+    int error = open_file(options, &file);
+    if (error) {
+        keeper_destroy(keeper);
+        return error == -EACCES || error == -EPERM ? EXIT_USAGE
+               : error == -ENOMEM                  ? EXIT_SYSTEM
+                                                   : EXIT_MOUNT_FAILED;
+    }
+    int status = EXIT_SYSTEM;
+    bool is_writable = sfs_is_writable(file); /* whatever it is at the end */
+    error = mount_create(&mount, options, file);
+    if (error) {
+        daemon_fail(options->file, strerror(-error));
+        keeper_destroy(keeper);
+        sfs_close(file);
+        return status;
+    }
+    mount.keeper = keeper;
+    status = mount_and_serve(&mount, options);
+    end_notify(&mount);
+    open_files_close(&mount);
+    (void)mount_destroy(&mount);
+    return close_file(file, is_writable, status);
+}
+
+/* Each HDF5 file of the folder takes a few descriptors. */
+static void allow_descriptors(unsigned files)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)files * DESCRIPTORS_OF_FILE + DESCRIPTORS_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
+        return;
+    if (limit.rlim_max < wanted)
+        log_warning("only %llu files and sockets can be open: max_open=%u may be too much",
+                    (unsigned long long)limit.rlim_max, files);
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int serve_folder(struct options *options, struct keeper *keeper, struct mounted_files *files)
+{
+    struct mount mount;
+    int error = mount_create_of_folder(&mount, options, files);
+    if (error) {
+        daemon_fail(options->file, strerror(-error));
+        keeper_destroy(keeper);
+        return EXIT_SYSTEM;
+    }
+    mount.keeper = keeper;
+    int status = mount_and_serve(&mount, options);
+    end_notify(&mount);
+    open_files_close(&mount);
+    error = mount_destroy(&mount);
+    return error && status == EXIT_DONE ? EXIT_SYSTEM : status;
+}
+
+static int open_and_serve_folder(struct options *options, struct keeper *keeper)
+{
+    struct sfs_options file_options = options_of_files(options);
+    struct folder *folder = NULL;
+    struct together *together = NULL;
+    struct mounted_files *files = NULL;
+    if (!file_options.external_files && !options->allow_other)
+        file_options.external_files = options->file;
+    allow_descriptors(options->max_open);
+    int error = folder_create(options->file, &folder);
+    if (!error)
+        error = together_create(&file_options, &together);
+    if (!error)
+        error = mounted_files_create(folder, together, options->max_open, &files);
+    if (error) {
+        daemon_fail(options->file, strerror(-error));
+        keeper_destroy(keeper);
+    }
+    int status = error ? EXIT_MOUNT_FAILED : serve_folder(options, keeper, files);
+    mounted_files_destroy(files);
+    together_destroy(together);
+    folder_destroy(folder);
+    return status;
+}
+
+/* A file, its frame, what is between them, and the program itself. */
+static size_t decoder_memory(size_t staging)
+{
+    size_t memory;
+    return __builtin_mul_overflow(staging, (size_t)3, &memory) ||
+                   __builtin_add_overflow(memory, DECODER_BYTES, &memory)
+               ? 0
+               : memory;
+}
+
+/* A mount that cannot be written needs no keeper: it invalidates nothing. */
+static int run(struct options *options)
+{
+    struct keeper *keeper = NULL;
+    if (options->follow > 0 && load_is_wanted(options->file)) {
+        daemon_fail(options->file, "a compressed file does not grow: it cannot be followed");
+        return EXIT_USAGE;
+    }
+    int error = options->read_only ? 0 : keeper_create(&keeper);
+    if (!error && !options->hdf5_inside)
+        error = sfs_start_hdf5_workers(options->hdf5_memory, options->hdf5_timeout);
+    if (!error && !options->read_only)
+        error = views_start_decoder(decoder_memory(options->staging_size));
+    if (!error)
+        return options->is_folder ? open_and_serve_folder(options, keeper)
+                                  : open_and_serve(options, keeper);
+    daemon_fail("fork", strerror(-error));
+    return EXIT_SYSTEM;
+}
+
+/* A directory is mounted with all files in it, none of which is open from the start. */
+static int look_for_folder(struct options *options)
+{
+    struct stat st;
+    options->is_folder = stat(options->file, &st) == 0 && S_ISDIR(st.st_mode);
+    if (!options->is_folder || !options->wants_writing)
+        return 0;
+    daemon_fail(options->file,
+                "the files of a directory are locked when they are written, not from "
+                "the start as rw has it: leave out rw");
+    return EXIT_USAGE;
+}
+
+static int start(struct options *options)
+{
+    signal(SIGPIPE, SIG_IGN); /* what cannot be logged is no reason to end */
+    int status = resolve_paths(options);
+    if (!status)
+        status = look_for_folder(options);
+    if (!status)
+        status = mountpoint_check(options->mountpoint, options->nonempty);
+    if (status)
+        return status;
+    if (!options->foreground) {
+        int error = daemon_begin();
+        if (error) {
+            daemon_fail("fork", strerror(-error));
+            return EXIT_SYSTEM;
+        }
+    }
+    return run(options);
+}
+
+/* Selections and encoded ones are blocks of some megabytes that come and go with every frame: given
+ * back to the kernel each time they would cost more page faults than anything that is done in them.
+ * Two arenas bound what is kept. */
+static void keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 32 << 20);
+    mallopt(M_ARENA_MAX, 2);
+}
+
+static void print_version(void)
+{
+    char library[64];
+    printf("sparsefs %s, libfuse %s, HDF5 %s\nfilters by ", SPARSEFS_VERSION, fuse_pkgversion(),
+           sfs_hdf5_version());
+    for (size_t i = 0; sfs_filter_library(i, library, sizeof(library)); i++)
+        printf("%s%s", i > 0 ? ", " : "", library);
+    putchar('\n');
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    keep_memory();
+    sfs_leave_hdf5_at_exit();
+    if (!daemon_fill_descriptors())
+        return EXIT_SYSTEM;
+    int status = options_parse(argc, argv, &options);
+    atomic_store(&log_level, options.log_level);
+    sfs_set_log(log_line, options.log_level > LOG_INFO ? options.log_level : LOG_INFO);
+    fuse_set_log_func(log_fuse);
+    if (status == 0 && options.show_help)
+        options_print_help();
+    else if (status == 0 && options.show_version)
+        print_version();
+    else if (status == 0)
+        status = start(&options);
+    options_free(&options);
+    return status;
+}

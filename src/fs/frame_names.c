@@ -1,0 +1,95 @@
+/* Names of frames: which frame a name stands for, frames that are new, and names that were removed. */
+#include <errno.h>
+
+#include "fs/entry.h"
+#include "fs/mount.h"
+#include "fs/refusal.h"
+
+bool mount_parse_name(struct mount *mount, struct inode directory, const char *name,
+                      struct inode *inode)
+{
+    const struct entry_series *series = entry_series(directory.entry);
+    uint64_t number;
+    enum view_kind view;
+    if (!series || series->are_chunks || !entry_parse(series, name, &number, &view))
+        return false;
+    *inode = (struct inode){.node = directory.node,
+                            .frame = number - mount->options->first, /* before the first: huge */
+                            .entry = ENTRY_VIEW + view};
+    return true;
+}
+
+/* The view and frame that a name in a directory stands for, whether the frame exists or not. */
+static int parse_name(struct mount *mount, struct views *views, struct inode directory,
+                      const char *name, struct inode *inode)
+{
+    const struct node *node = node_get(mount->nodes, directory.node);
+    if (!mount_parse_name(mount, directory, name, inode) ||
+        inode->frame > UINT64_MAX - mount->options->first)
+        return refusal_say(mount, node, REFUSAL_NAME);
+    if (!view_writable(views, inode_view(*inode)))
+        return refusal_of_view(mount, node, inode_view(*inode));
+    return inode->frame < INODE_MAX_FRAMES ? 0 : refusal_say(mount, node, REFUSAL_GROWTH);
+}
+
+int mount_new_frame(struct mount *mount, struct inode directory, const char *name,
+                    struct inode *inode)
+{
+    const struct node *node = node_get(mount->nodes, directory.node);
+    struct views *views;
+    if (!node || node->type != NODE_DATASET)
+        return refusal_say(mount, node, REFUSAL_NAME);
+    int error = node_get_views(mount->nodes, node, &views);
+    if (error)
+        return error;
+    error = parse_name(mount, views, directory, name, inode);
+    if (!error)
+        error = views_may_extend(views, inode->frame + 1);
+    if (error == -EFBIG)
+        error = refusal_say(mount, node, REFUSAL_GROWTH);
+    node_put_views(mount->nodes, node);
+    return error;
+}
+
+/* ---- Names that are removed ---- */
+
+int mount_remove_name(struct mount *mount, struct inode directory, const char *name)
+{
+    const struct node *node = node_get(mount->nodes, directory.node);
+    struct views *views;
+    struct inode inode;
+    bool is_new;
+    int error = mount_lookup(mount, directory, name, &inode, &is_new);
+    if (error)
+        return error;
+    if (is_new || mount->options->is_strict)
+        error = refusal_say(mount, node, REFUSAL_REMOVAL);
+    else
+        error = node_get_views(mount->nodes, node, &views);
+    if (!error) {
+        node_keep_object(mount->nodes, node);
+        error = view_writable(views, inode_view(inode))
+                    ? removed_add(mount->removed, (struct temporary_place){node, directory.entry},
+                                  inode)
+                    : refusal_of_view(mount, node, inode_view(inode));
+        node_put_views(mount->nodes, node);
+    }
+    node_put(mount->nodes, inode.node);
+    return error;
+}
+
+bool mount_undo_removal(struct mount *mount, struct inode directory, const char *name)
+{
+    const struct temporary_place place = {node_get(mount->nodes, directory.node), directory.entry};
+    struct inode inode;
+    return place.node && mount_parse_name(mount, directory, name, &inode) &&
+           removed_undo(mount->removed, place, inode);
+}
+
+void mount_redo_removal(struct mount *mount, struct inode directory, const char *name)
+{
+    const struct temporary_place place = {node_get(mount->nodes, directory.node), directory.entry};
+    struct inode inode;
+    if (place.node && mount_parse_name(mount, directory, name, &inode))
+        (void)removed_add(mount->removed, place, inode); /* without memory the name stays */
+}

@@ -1,0 +1,613 @@
+#include "fs/mounted_files.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+#define RELEASE_NANOS   1000000000u
+#define MOST_KEPT_NAMES 1024 /* bytes, of each file */
+
+struct mounted_files {
+    struct folder *folder;
+    struct together *together;
+    unsigned most;
+    struct mounted_calls calls;
+    void *context;
+    pthread_mutex_t lock;   /* guards what follows */
+    pthread_cond_t changed; /* something is no longer busy or used */
+    struct mounted_file *open;
+    unsigned n_open; /* with those that are being opened and closed */
+    uint64_t opened;
+    int lost;                     /* the first error for which something is lost */
+    struct sfs_statistics closed; /* the store_* of those that are not open any more */
+};
+
+int mounted_files_create(struct folder *folder, struct together *together, unsigned most,
+                         struct mounted_files **out)
+{
+    struct mounted_files *files = calloc(1, sizeof(*files));
+    if (!files)
+        return -ENOMEM;
+    files->folder = folder;
+    files->together = together;
+    files->most = most;
+    pthread_mutex_init(&files->lock, NULL);
+    clock_init_condition(&files->changed);
+    *out = files;
+    return 0;
+}
+
+void mounted_files_set_calls(struct mounted_files *files, const struct mounted_calls *calls,
+                             void *context)
+{
+    files->calls = *calls;
+    files->context = context;
+}
+
+struct folder *mounted_files_folder(const struct mounted_files *files)
+{
+    return files->folder;
+}
+
+void mounted_files_destroy(struct mounted_files *files)
+{
+    if (!files)
+        return;
+    pthread_cond_destroy(&files->changed);
+    pthread_mutex_destroy(&files->lock);
+    free(files);
+}
+
+struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
+                                 const struct stat *st)
+{
+    struct mounted_file *file = calloc(1, sizeof(*file));
+    if (!file)
+        return NULL;
+    atomic_init(&file->refs, 1);
+    atomic_init(&file->is_read_only, false);
+    atomic_init(&file->keeps_top, false);
+    atomic_init(&file->keeps_objects, false);
+    file->files = files;
+    file->path = strdup(path);
+    file->st = *st;
+    if (file->path)
+        return file;
+    free(file);
+    return NULL;
+}
+
+void mounted_ref(struct mounted_file *file)
+{
+    atomic_fetch_add(&file->refs, 1);
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static bool is_same_time(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* ctime is not compared: a change of mode or owner leaves the content as it is. */
+static bool is_same_state(const struct stat *a, const struct stat *b)
+{
+    return is_same_file(a, b) && a->st_size == b->st_size && is_same_time(&a->st_mtim, &b->st_mtim);
+}
+
+bool mounted_is(struct mounted_file *file, const struct stat *st)
+{
+    struct mounted_files *files = file->files;
+    if (!files)
+        return is_same_file(&file->st, st);
+    pthread_mutex_lock(&files->lock);
+    bool is_any = !file->error && (file->file || !file->was_open);
+    bool is = is_any ? is_same_file(&file->st, st) : is_same_state(&file->st, st);
+    pthread_mutex_unlock(&files->lock);
+    return is;
+}
+
+/* ---- Opening and closing: the lock must be held, and is dropped meanwhile ---- */
+
+/* A file was never open before: whatever it is by now is what is opened. */
+static int open_file(const struct mounted_file *file, struct stat *st, struct sfs_file **out)
+{
+    char *path;
+    int fd = folder_find(file->files->folder, file->path, st);
+    if (fd < 0)
+        return fd == -ENOENT || fd == -ENOTDIR ? -ESTALE : fd;
+    int error = (file->was_open ? is_same_state : is_same_file)(&file->st, st) ? 0 : -ESTALE;
+    if (!error && asprintf(&path, "%s/%s", folder_path(file->files->folder), file->path) < 0)
+        error = -ENOMEM;
+    if (!error) {
+        error = together_open(file->files->together, fd, path, out);
+        free(path);
+    }
+    close(fd);
+    return error;
+}
+
+/* Checked again under its lock, which excludes further changes. */
+static int open_locked(struct mounted_file *file, struct stat *st, struct sfs_file **opened)
+{
+    const struct mounted_files *files = file->files;
+    int error = open_file(file, st, opened);
+    if (error)
+        return error;
+    error = sfs_stat(*opened, st);
+    if (!error && file->was_open && !is_same_state(&file->st, st))
+        error = -ESTALE;
+    if (!error)
+        error = files->calls.opened(files->context, file, *opened);
+    if (error)
+        sfs_discard(*opened);
+    return error;
+}
+
+static int begin_file(struct mounted_file *file)
+{
+    struct mounted_files *files = file->files;
+    struct stat st = {0};
+    struct sfs_file *opened = NULL;
+    file->is_busy = true;
+    files->n_open++;
+    pthread_mutex_unlock(&files->lock);
+    int error = open_locked(file, &st, &opened);
+    pthread_mutex_lock(&files->lock);
+    file->is_busy = false;
+    pthread_cond_broadcast(&files->changed);
+    if (error == -EINVAL || error == -EILSEQ)
+        error = -EIO;
+    if (error == -EIO && folder_is_old_enough(&st))
+        file->error = error;
+    if (error)
+        files->n_open--;
+    if (error == -EIO || !error)
+        file->st = st;
+    if (error)
+        return error;
+    file->file = opened;
+    file->root = sfs_root(opened);
+    file->was_open = true;
+    file->fails_until = 0;
+    file->is_outdated = false;
+    files->opened++;
+    DL_APPEND2(files->open, file, prev_open, next_open);
+    return 0;
+}
+
+/* The lock is not held. */
+static int commit_file(struct mounted_file *file, bool may_stay, struct stat *st)
+{
+    int error = together_finish(file->file, st);
+    if (error && may_stay && error != -ESTALE)
+        log_error("%s: what was written could not be committed, and it stays open: %s",
+                  sfs_path(file->file), strerror(-error));
+    return error;
+}
+
+/* The same. Tries again to commit what could not be committed before. */
+static int close_for_good(struct mounted_file *file, int failed, struct sfs_statistics *last)
+{
+    char *path = failed ? strdup(sfs_path(file->file)) : NULL;
+    sfs_statistics(file->file, last);
+    int error = sfs_close(file->file);
+    error = failed && error ? error : 0;
+    if (error)
+        log_error("%s: what was written last could not be committed, and is lost: %s",
+                  path ? path : file->path, strerror(-error));
+    free(path);
+    return error;
+}
+
+static void count_closed(struct mounted_files *files, const struct sfs_statistics *last)
+{
+    files->closed.store_reads += last->store_reads;
+    files->closed.store_bytes_read += last->store_bytes_read;
+    files->closed.store_commits += last->store_commits;
+}
+
+/* Nobody uses it. may_stay: it does if what was written cannot be committed, unless it never can
+ * be, as the file was removed or replaced; the error. */
+static int end_file(struct mounted_file *file, bool may_stay)
+{
+    struct mounted_files *files = file->files;
+    struct sfs_statistics last;
+    struct stat st = file->st;
+    file->is_busy = true;
+    pthread_mutex_unlock(&files->lock);
+    int error = commit_file(file, may_stay, &st);
+    bool stays = error && may_stay && error != -ESTALE;
+    if (!stays)
+        files->calls.closing(files->context, file);
+    pthread_mutex_lock(&files->lock);
+    while (!stays && file->n_views > 0) /* another thread is closing them */
+        pthread_cond_wait(&files->changed, &files->lock);
+    DL_DELETE2(files->open, file, prev_open, next_open);
+    if (stays) {
+        DL_APPEND2(files->open, file, prev_open, next_open);
+        file->fails_until = clock_now() + RELEASE_NANOS;
+    } else {
+        pthread_mutex_unlock(&files->lock);
+        int lost = close_for_good(file, error, &last);
+        pthread_mutex_lock(&files->lock);
+        files->lost = files->lost ? files->lost : lost;
+        count_closed(files, &last);
+        file->file = NULL;
+        file->st = st;
+        files->n_open--;
+    }
+    file->is_busy = false;
+    pthread_cond_broadcast(&files->changed);
+    return error;
+}
+
+static void free_file(struct mounted_file *file)
+{
+    free(file->names);
+    free(file->path);
+    free(file);
+}
+
+/* The same; frees it with its last reference. */
+static void unref(struct mounted_file *file)
+{
+    if (atomic_fetch_sub(&file->refs, 1) > 1)
+        return;
+    if (file->file)
+        (void)end_file(file, false);
+    free_file(file);
+}
+
+void mounted_unref(struct mounted_file *file)
+{
+    struct mounted_files *files = file ? file->files : NULL;
+    if (files) {
+        pthread_mutex_lock(&files->lock);
+        unref(file);
+        pthread_mutex_unlock(&files->lock);
+    } else if (file && atomic_fetch_sub(&file->refs, 1) == 1) {
+        free_file(file);
+    }
+}
+
+static void close_file(struct mounted_file *file, bool may_stay)
+{
+    mounted_ref(file);
+    (void)end_file(file, may_stay);
+    unref(file);
+}
+
+/* Closes one that is not in use, or waits for one that is used by a request only; until the deadline
+ * also for handles, as the kernel tells of a close(2) after it has returned, and for what cannot be
+ * committed. -ENFILE: there is none. */
+static int make_room(struct mounted_files *files, const struct timespec *deadline)
+{
+    struct mounted_file *file;
+    unsigned lasting = 0;
+    const uint64_t now = clock_now();
+    DL_FOREACH2 (files->open, file, next_open) {
+        bool fails = file->users == 0 && file->fails_until > now;
+        if (file->users == 0 && !file->is_busy && !fails)
+            break;
+        lasting += file->handles > 0 || fails;
+    }
+    if (file)
+        close_file(file, true);
+    else if (lasting >= files->most)
+        return pthread_cond_timedwait(&files->changed, &files->lock, deadline) ? -ENFILE : 0;
+    else
+        pthread_cond_wait(&files->changed, &files->lock);
+    return 0;
+}
+
+/* An unused open file that is the same under another name, as after a rename: its lock would keep
+ * this one from being written. NULL: none. */
+static struct mounted_file *find_same(const struct mounted_file *file)
+{
+    struct mounted_file *other;
+    const uint64_t now = clock_now();
+    DL_FOREACH2 (file->files->open, other, next_open)
+        if (other->users == 0 && other->commits && other->fails_until <= now &&
+            is_same_file(&other->st, &file->st))
+            break;
+    return other;
+}
+
+int mounted_use(struct mounted_file *file, bool is_handle)
+{
+    struct mounted_files *files = file->files;
+    struct mounted_file *other;
+    int error = 0;
+    if (!files)
+        return 0;
+    const struct timespec deadline = clock_in(RELEASE_NANOS);
+    pthread_mutex_lock(&files->lock);
+    while (!error && (file->is_busy || !file->file)) {
+        if (file->is_busy)
+            pthread_cond_wait(&files->changed, &files->lock);
+        else if (file->error)
+            error = file->error;
+        else if ((other = find_same(file)) && other->is_busy)
+            pthread_cond_wait(&files->changed, &files->lock);
+        else if (other)
+            close_file(other, true);
+        else if (files->n_open >= files->most)
+            error = make_room(files, &deadline);
+        else
+            error = begin_file(file);
+    }
+    if (!error) {
+        mounted_ref(file);
+        file->users++;
+        file->handles += is_handle;
+        DL_DELETE2(files->open, file, prev_open, next_open);
+        DL_APPEND2(files->open, file, prev_open, next_open);
+    }
+    pthread_mutex_unlock(&files->lock);
+    if (error == -ENFILE)
+        log_warning(
+            "%s/%s: refused: %u files are open, and all of them are in use, or have changes "
+            "that cannot be committed: -o max_open=N allows more",
+            folder_path(files->folder), file->path, files->most);
+    return error;
+}
+
+/* ---- Names of attributes ---- */
+
+/* The lock must be held. A file that was changed a moment ago may change again with the same times:
+ * such a state is not kept. */
+static void keep_names(struct mounted_file *file, const struct stat *st, const char *names,
+                       size_t n)
+{
+    char *copy = n <= MOST_KEPT_NAMES && folder_is_old_enough(st) ? malloc(n ? n : 1) : NULL;
+    if (!copy)
+        return;
+    memcpy(copy, names, n);
+    free(file->names);
+    file->names = copy;
+    file->names_n = n;
+    file->names_st = *st;
+}
+
+void mounted_keep_names(struct mounted_file *file, const char *names, size_t n)
+{
+    if (!file->files)
+        return;
+    pthread_mutex_lock(&file->files->lock);
+    keep_names(file, &file->st, names, n);
+    pthread_mutex_unlock(&file->files->lock);
+}
+
+static int copy_names(const struct mounted_file *file, char **names, size_t *n)
+{
+    *names = malloc(file->names_n ? file->names_n : 1);
+    if (!*names)
+        return -ENOMEM;
+    memcpy(*names, file->names, file->names_n);
+    *n = file->names_n;
+    return 0;
+}
+
+static int kept_names(struct mounted_file *file, const struct stat *st, char **names, size_t *n)
+{
+    pthread_mutex_lock(&file->files->lock);
+    bool is_kept = file->names && is_same_state(&file->names_st, st) &&
+                   is_same_time(&file->names_st.st_ctim, &st->st_ctim);
+    int error = is_kept ? copy_names(file, names, n) : -EAGAIN;
+    pthread_mutex_unlock(&file->files->lock);
+    return error;
+}
+
+/* -EAGAIN: there may be some. */
+static int look_for_none(struct mounted_file *file, int fd, const struct stat *st, char **names,
+                         size_t *n)
+{
+    char *path;
+    if (asprintf(&path, "%s/%s", folder_path(file->files->folder), file->path) < 0)
+        return -ENOMEM;
+    bool may_have = together_may_have_attributes(fd, path);
+    free(path);
+    if (may_have)
+        return -EAGAIN;
+    *n = 0;
+    *names = calloc(1, 1);
+    pthread_mutex_lock(&file->files->lock);
+    keep_names(file, st, "", 0);
+    pthread_mutex_unlock(&file->files->lock);
+    return *names ? 0 : -ENOMEM;
+}
+
+int mounted_names(struct mounted_file *file, char **names, size_t *n)
+{
+    struct stat st;
+    struct mounted_files *files = file->files;
+    if (!files)
+        return -EAGAIN;
+    pthread_mutex_lock(&files->lock);
+    bool is_open = file->file || file->is_busy || file->error;
+    pthread_mutex_unlock(&files->lock);
+    int fd = is_open ? -EAGAIN : folder_find(files->folder, file->path, &st);
+    if (fd < 0)
+        return -EAGAIN;
+    int error = kept_names(file, &st, names, n);
+    if (error == -EAGAIN && mounted_is(file, &st))
+        error = look_for_none(file, fd, &st, names, n);
+    close(fd);
+    return error;
+}
+
+void mounted_use_more(struct mounted_file *file)
+{
+    if (!file->files)
+        return;
+    pthread_mutex_lock(&file->files->lock);
+    mounted_ref(file);
+    file->users++;
+    file->handles++;
+    pthread_mutex_unlock(&file->files->lock);
+}
+
+void mounted_outdate(struct mounted_file *file)
+{
+    pthread_mutex_lock(&file->files->lock);
+    file->is_outdated = true;
+    pthread_mutex_unlock(&file->files->lock);
+}
+
+void mounted_put(struct mounted_file *file, bool is_handle)
+{
+    struct mounted_files *files = file->files;
+    if (!files)
+        return;
+    pthread_mutex_lock(&files->lock);
+    file->users--;
+    file->handles -= is_handle;
+    pthread_cond_broadcast(&files->changed);
+    if (file->is_outdated && file->users == 0 && file->file)
+        (void)end_file(file, true);
+    unref(file);
+    pthread_mutex_unlock(&files->lock);
+}
+
+void mounted_views_opened(struct mounted_file *file)
+{
+    if (!file->files)
+        return;
+    pthread_mutex_lock(&file->files->lock);
+    file->n_views++;
+    pthread_mutex_unlock(&file->files->lock);
+}
+
+void mounted_views_closed(struct mounted_file *file)
+{
+    struct mounted_files *files = file->files;
+    if (!files)
+        return;
+    pthread_mutex_lock(&files->lock);
+    file->n_views--;
+    pthread_cond_broadcast(&files->changed);
+    pthread_mutex_unlock(&files->lock);
+}
+
+/* ---- All of them ---- */
+
+int mounted_files_close(struct mounted_files *files)
+{
+    pthread_mutex_lock(&files->lock);
+    while (files->open)
+        close_file(files->open, false);
+    int lost = files->lost;
+    pthread_mutex_unlock(&files->lock);
+    return lost;
+}
+
+/* The next open file, which is in use then; waits for one that is being closed, as that may fail
+ * and leave it open. */
+static bool next_open(struct mounted_files *files, struct mounted_file **all, size_t n, size_t *i)
+{
+    bool found = false;
+    pthread_mutex_lock(&files->lock);
+    for (; *i < n && !found; ++*i) {
+        while (all[*i]->is_busy)
+            pthread_cond_wait(&files->changed, &files->lock);
+        found = all[*i]->file;
+        if (found)
+            all[*i]->users++;
+    }
+    pthread_mutex_unlock(&files->lock);
+    return found;
+}
+
+/* Those that are open, with a reference each; the caller frees the array. */
+static struct mounted_file **all_open(struct mounted_files *files, size_t *n)
+{
+    struct mounted_file *file;
+    pthread_mutex_lock(&files->lock);
+    struct mounted_file **all = calloc(files->n_open + 1, sizeof(struct mounted_file *));
+    *n = 0;
+    DL_FOREACH2 (all ? files->open : NULL, file, next_open) {
+        mounted_ref(file);
+        all[(*n)++] = file;
+    }
+    pthread_mutex_unlock(&files->lock);
+    return all;
+}
+
+int mounted_files_each(struct mounted_files *files,
+                       int (*action)(void *context, struct mounted_file *file), void *context)
+{
+    size_t n, i = 0;
+    struct mounted_file **all = all_open(files, &n);
+    int error = all ? 0 : -ENOMEM;
+    while (all && next_open(files, all, n, &i)) {
+        int failed = action(context, all[i - 1]);
+        error = error ? error : failed;
+        mounted_ref(all[i - 1]); /* that of a user */
+        mounted_put(all[i - 1], false);
+    }
+    for (i = 0; all && i < n; i++)
+        mounted_unref(all[i]);
+    free(all);
+    return error;
+}
+
+static int refresh(void *context, struct mounted_file *file)
+{
+    (void)context;
+    return sfs_refresh(file->file);
+}
+
+int mounted_files_refresh(struct mounted_files *files)
+{
+    return mounted_files_each(files, refresh, NULL);
+}
+
+void mounted_files_interrupt(struct mounted_files *files)
+{
+    const struct mounted_file *file;
+    pthread_mutex_lock(&files->lock);
+    DL_FOREACH2 (files->open, file, next_open)
+        sfs_interrupt(file->file);
+    pthread_mutex_unlock(&files->lock);
+}
+
+void mounted_files_statistics(struct mounted_files *files, struct mounted_statistics *statistics)
+{
+    const struct mounted_file *file;
+    struct sfs_statistics of_file;
+    struct sfs_statistics *sums = &statistics->sums;
+    together_statistics(files->together, sums);
+    pthread_mutex_lock(&files->lock);
+    statistics->lock = SFS_LOCK_NONE;
+    statistics->most = files->most;
+    statistics->open = files->n_open;
+    statistics->opened = files->opened;
+    sums->store_reads = files->closed.store_reads;
+    sums->store_bytes_read = files->closed.store_bytes_read;
+    sums->store_commits = files->closed.store_commits;
+    DL_FOREACH2 (files->open, file, next_open) {
+        enum sfs_lock lock = sfs_lock(file->file);
+        statistics->lock = lock > statistics->lock ? lock : statistics->lock;
+        sfs_statistics(file->file, &of_file);
+        sums->store_reads += of_file.store_reads;
+        sums->store_bytes_read += of_file.store_bytes_read;
+        sums->store_commits += of_file.store_commits;
+    }
+    pthread_mutex_unlock(&files->lock);
+}
+
+int mounted_files_set_cache_size(struct mounted_files *files, size_t bytes)
+{
+    return together_set_cache_size(files->together, bytes);
+}

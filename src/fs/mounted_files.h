@@ -1,0 +1,130 @@
+/* Mounted HDF5 files, open or not. The file of the command line, and files that external links
+ * lead to, are open as long as the mount. Of the files of a folder those in use and those used
+ * last are open, up to a limit: a request uses a file for its duration, which opens it. A file
+ * that was closed is opened again only if it has not changed: inode numbers and addresses of
+ * objects stay valid. Changes are committed before a file is closed; if that fails it stays open
+ * until the mount ends or the file is removed.
+ *
+ * Lock order: the lock of struct mounted_files comes last, and nothing is opened or closed under
+ * it. */
+#ifndef SPARSEFS_FS_MOUNTED_FILES_H
+#define SPARSEFS_FS_MOUNTED_FILES_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "dataset/together.h"
+#include "fs/folder.h"
+#include "sparsefs/sparsefs.h"
+
+struct commits;
+struct fresh;
+struct mounted_files;
+
+struct mounted_file {
+    struct mounted_file *next;   /* of those that stay open */
+    struct sfs_file *file;       /* NULL: not open, or a directory or another file of the folder */
+    uint64_t root;               /* the address of its root group, of one that was open */
+    struct stat st;              /* as of opening, before that and after that as it was last */
+    atomic_uint refs;            /* references of nodes and users */
+    struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
+    char *path;                  /* from the folder on */
+    atomic_bool is_read_only;    /* it could not be opened for writing the last time */
+    /* While it is open, as the mount makes them (mount.c); NULL: it is not written. */
+    struct fresh *fresh;
+    struct commits *commits;
+    atomic_bool keeps_top;     /* the mount holds the node of its root group, */
+    uint32_t top;              /* which is this one: there is something to commit */
+    atomic_bool keeps_objects; /* objects of it are kept (node.h) */
+    /* Under the lock of files: */
+    struct mounted_file *prev_open, *next_open; /* those not used for longest first */
+    unsigned users, handles;                    /* handles are users for longer than a request */
+    unsigned n_views;                           /* that are open of its datasets */
+    bool is_busy;                               /* it is being opened or closed */
+    bool was_open;
+    uint64_t fails_until; /* time: it could not be committed before, and is not closed */
+    bool is_outdated;     /* to be closed when it is unused */
+    struct stat names_st; /* the state of which the following is, if there is any */
+    char *names;          /* of the root group's attributes, as mounted_keep_names had them */
+    size_t names_n;
+    int error; /* it cannot be read as HDF5, however often one tries */
+};
+
+/* All of a folder, whose files are opened by `together`; both outlive this. most: that are open at
+ * a time. opened(context, file, opened): it was opened, as that, and is closed again on an error.
+ * closing(context, file): it is about to be closed, and nothing is left to commit of it: nothing
+ * that was opened of it may stay. */
+int mounted_files_create(struct folder *folder, struct together *together, unsigned most,
+                         struct mounted_files **files);
+struct mounted_calls {
+    int (*opened)(void *context, struct mounted_file *file, struct sfs_file *opened);
+    void (*closing)(void *context, struct mounted_file *file);
+};
+void mounted_files_set_calls(struct mounted_files *files, const struct mounted_calls *calls,
+                             void *context);
+void mounted_files_destroy(struct mounted_files *files); /* NULL is fine */
+
+struct folder *mounted_files_folder(const struct mounted_files *files);
+
+/* Closes all, which are unused. Returns the first error by which changes were lost, also of files
+ * that were closed before; the log has all of them. */
+int mounted_files_close(struct mounted_files *files);
+
+/* Calls action for those that are open, each used meanwhile; the first error. */
+int mounted_files_each(struct mounted_files *files,
+                       int (*action)(void *context, struct mounted_file *file), void *context);
+
+/* Takes the last state of those that are open, and followed; the first error. */
+int mounted_files_refresh(struct mounted_files *files);
+void mounted_files_interrupt(struct mounted_files *files);
+
+struct mounted_statistics {
+    struct sfs_statistics sums; /* store_*: of all that are or were open */
+    enum sfs_lock lock;         /* the strongest of all */
+    unsigned most, open;
+    uint64_t opened; /* so often */
+};
+void mounted_files_statistics(struct mounted_files *files, struct mounted_statistics *statistics);
+
+/* As sfs_set_cache_size, of the cache of all files. */
+int mounted_files_set_cache_size(struct mounted_files *files, size_t bytes);
+
+/* A file of a folder that is not open yet, or (files NULL) something else in it; refs 1. NULL: no
+ * memory. */
+struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
+                                 const struct stat *st);
+void mounted_ref(struct mounted_file *file);
+void mounted_unref(struct mounted_file *file); /* the last one closes it; NULL is fine */
+
+/* Whether this is a state of it: of one that is open, whether it is the same file. */
+bool mounted_is(struct mounted_file *file, const struct stat *st);
+
+/* It is open until mounted_put; what is not a folder's is that anyway. is_handle: for longer than a
+ * request. -ESTALE: it is another file now; -ENFILE: there are handles, or changes that cannot be
+ * committed, of as many as can be open; -EIO: it is no HDF5 file, of which the log says more;
+ * errors of sfs_open. */
+int mounted_use(struct mounted_file *file, bool is_handle);
+void mounted_put(struct mounted_file *file, bool is_handle);
+
+/* Another program has changed or removed one of a folder that is used: it is closed when it is not
+ * any more, to be opened as what it is then. */
+void mounted_outdate(struct mounted_file *file);
+
+/* The names of the root group's attributes, each with its NUL, as they are while it is used: known
+ * from then on for as long as the file is in this state. Long ones are not kept. */
+void mounted_keep_names(struct mounted_file *file, const char *names, size_t n);
+
+/* The same of one that need not be opened for that, in memory that the caller frees. -EAGAIN: it is
+ * to be opened; -ENOMEM. */
+int mounted_names(struct mounted_file *file, char **names, size_t *n);
+
+/* A handle of a file that is in use. */
+void mounted_use_more(struct mounted_file *file);
+
+/* The views of one of its datasets were opened; were closed. */
+void mounted_views_opened(struct mounted_file *file);
+void mounted_views_closed(struct mounted_file *file);
+
+#endif

@@ -1,0 +1,770 @@
+/* A table of the views that are open for writing. */
+#include "fs/staged_writes.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "fs/content.h"
+#include "fs/temporary.h"
+
+/* The kernel announces the last close before close(2) returns. A reader that has waited for so long
+ * assumes that another descriptor is open. */
+#define PATIENCE_NANOS 5000000000u
+
+/* longest wait of a reader for the answer to a close, which may wait for it */
+#define CLOSING_NANOS 2000000
+
+struct staged_key {
+    uint64_t object; /* of the dataset */
+    uint64_t frame;
+    uint64_t view; /* an enum view_kind */
+};
+
+struct staged {
+    UT_hash_handle hh;
+    struct staged_key key;
+    const struct node *node;
+    struct views *views;
+    unsigned writers;
+    pthread_mutex_t order; /* of a dense view: held while something of it is applied; taken before
+                            * the lock of the table */
+    atomic_bool waits;     /* something is to be applied; read without the lock */
+    bool is_new;           /* the frame is to come to be, */
+    bool is_refused;       /* but not by closing: something was refused */
+    bool is_staged;        /* a new content; of a dense view: truncated to nothing */
+    unsigned closing;      /* descriptors: nothing was written, and it is not answered yet */
+    bool is_looked_at;     /* meanwhile, at another view */
+    bool is_closed;        /* the same, and answered: it may be closed for good */
+    uint64_t head_written; /* of a dense view, truncated or new: header bytes, from the first on */
+    atomic_bool is_collected; /* of one: another program's file, as a new content; changes under
+                               * both locks */
+    bool applies;             /* the content is being applied, without the lock */
+    int failure;              /* of one that is no such file, as far as it was written; or 0 */
+    /* VIEW_DEFINED, once is_staged, or is_collected, the new content: */
+    bool is_written;  /* not just truncated to nothing */
+    uint64_t version; /* change counter, always odd */
+    struct content content;
+};
+
+struct staging {
+    struct nodes *nodes;
+    struct temporaries *temporaries; /* NULL: nothing is collected */
+    size_t limit;                    /* of one file, bytes */
+    bool sparsify;
+    pthread_mutex_t lock; /* guards what follows, also while a selection is applied */
+    struct staged *table;
+    pthread_cond_t changed; /* `waits` or `closing` of an entry */
+    uint64_t version;       /* the last version given */
+    atomic_uint waiting;    /* in the table; may be read without the lock */
+};
+
+int staging_create(struct nodes *nodes, struct staging **out)
+{
+    struct staging *staging = calloc(1, sizeof(*staging));
+    if (!staging)
+        return -ENOMEM;
+    staging->nodes = nodes;
+    staging->version = 1;
+    pthread_mutex_init(&staging->lock, NULL);
+    clock_init_condition(&staging->changed);
+    *out = staging;
+    return 0;
+}
+
+void staging_collect(struct staging *staging, struct temporaries *temporaries, size_t limit,
+                     bool sparsify)
+{
+    staging->temporaries = temporaries;
+    staging->limit = limit;
+    staging->sparsify = sparsify;
+}
+
+void staging_destroy(struct staging *staging)
+{
+    if (!staging)
+        return;
+    pthread_cond_destroy(&staging->changed);
+    pthread_mutex_destroy(&staging->lock);
+    free(staging);
+}
+
+/* The lock must be held, here and in what follows. */
+static struct staged *find(struct staging *staging, const struct node *node, enum view_kind view,
+                           uint64_t frame)
+{
+    const struct staged_key key = {node->object, frame, view};
+    struct staged *staged;
+    HASH_FIND(hh, staging->table, &key, sizeof(key), staged);
+    return staged;
+}
+
+static bool is_selection(const struct staged *staged)
+{
+    return staged->key.view == VIEW_DEFINED;
+}
+
+/* Whether the frame is not there yet. */
+static bool is_missing(const struct staged *staged)
+{
+    return staged->key.view < VIEW_STACK_RAW && staged->key.frame >= views_frames(staged->views);
+}
+
+/* Called after every change of `waits`. */
+static void note(struct staging *staging, struct staged *staged)
+{
+    bool waits = staged->is_staged || (staged->is_new && !staged->is_refused);
+    staged->version = staging->version += 2;
+    if (!waits)
+        staged->is_closed = false;
+    if (atomic_exchange(&staged->waits, waits) != waits)
+        waits ? atomic_fetch_add(&staging->waiting, 1) : atomic_fetch_sub(&staging->waiting, 1);
+    pthread_cond_broadcast(&staging->changed);
+}
+
+static int add(struct staging *staging, const struct node *node, enum view_kind view,
+               uint64_t frame, struct staged **out)
+{
+    struct staged *staged = calloc(1, sizeof(*staged));
+    int error = staged ? node_get_views(staging->nodes, node, &staged->views) : -ENOMEM;
+    if (error)
+        goto failed;
+    staged->node = node;
+    staged->key = (struct staged_key){node->object, frame, view};
+    HASH_ADD(hh, staging->table, key, sizeof(staged->key), staged);
+    if (hash_failed()) {
+        node_put_views(staging->nodes, node);
+        error = -ENOMEM;
+        goto failed;
+    }
+    atomic_init(&staged->waits, false);
+    atomic_init(&staged->is_collected, false);
+    pthread_mutex_init(&staged->order, NULL);
+    *out = staged;
+    return 0;
+
+failed:
+    free(staged);
+    return error;
+}
+
+bool staging_is_collected(const struct staged *staged)
+{
+    return atomic_load(&staged->is_collected);
+}
+
+/* Whether there is a content, of whatever kind. */
+static bool has_content(const struct staged *staged)
+{
+    return staged->is_staged && staged->failure == 0 &&
+           (is_selection(staged) || staging_is_collected(staged));
+}
+
+static void free_content(struct staging *staging, struct staged *staged)
+{
+    content_free(&staged->content, is_selection(staged) ? NULL : staging->temporaries);
+    atomic_store(&staged->is_collected, false);
+    staged->failure = 0;
+    staged->head_written = 0;
+}
+
+/* What waits still is forgotten. */
+static void unlist(struct staging *staging, struct staged *staged)
+{
+    staged->is_staged = staged->is_new = false;
+    note(staging, staged);
+    HASH_DEL(staging->table, staged);
+}
+
+/* Needs no lock: the entry is in no table. */
+static void destroy(struct staging *staging, struct staged *staged)
+{
+    node_put_views(staging->nodes, staged->node);
+    free_content(staging, staged);
+    pthread_mutex_destroy(&staged->order);
+    free(staged);
+}
+
+/* From here on nothing else of a dense view is applied. */
+static void enter(struct staging *staging, struct staged *staged)
+{
+    if (!is_selection(staged))
+        pthread_mutex_lock(&staged->order);
+    pthread_mutex_lock(&staging->lock);
+}
+
+static void leave(struct staging *staging, struct staged *staged)
+{
+    pthread_mutex_unlock(&staging->lock);
+    if (!is_selection(staged))
+        pthread_mutex_unlock(&staged->order);
+}
+
+static int apply_selection(struct staged *staged)
+{
+    uint64_t frame = staged->key.frame;
+    if (staged->is_written)
+        return view_set_defined(staged->views, frame, staged->content.bytes, staged->content.n);
+    return staged->is_new ? views_extend(staged->views, frame + 1)
+                          : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
+}
+
+/* The caller holds `order`, which excludes other writers. The lock is dropped meanwhile. */
+static int apply_collected(struct staging *staging, struct staged *staged, bool is_tentative)
+{
+    const struct view_content content = {.bytes = staged->content.n ? staged->content.bytes : "",
+                                         .n = staged->content.n,
+                                         .sparsify = staging->sparsify,
+                                         .most_kept = staging->limit,
+                                         .is_tentative = is_tentative};
+    staged->applies = true;
+    pthread_mutex_unlock(&staging->lock);
+    commits_hold(staged->node->mounted->commits);
+    int error = view_put(staged->views, staged->key.view, staged->key.frame, &content);
+    commits_release(staged->node->mounted->commits);
+    pthread_mutex_lock(&staging->lock);
+    staged->applies = false;
+    return error;
+}
+
+/* Of a frame that was to come to be, and is there by now, nothing is erased. The lock is dropped
+ * meanwhile. */
+static int apply_dense(struct staging *staging, struct staged *staged)
+{
+    bool is_new = staged->is_new;
+    pthread_mutex_unlock(&staging->lock);
+    int error = is_new ? views_extend(staged->views, staged->key.frame + 1)
+                       : view_truncate(staged->views, staged->key.view, staged->key.frame, 0);
+    pthread_mutex_lock(&staging->lock);
+    return error;
+}
+
+static void end_content(struct staging *staging, struct staged *staged, int error, bool *changed)
+{
+    free_content(staging, staged);
+    staged->is_staged = staged->is_written = false;
+    staged->is_new &= error != 0;
+    staged->is_refused = staged->is_new;
+    note(staging, staged);
+    *changed = true; /* what the file shows is something else now in any case */
+}
+
+/* Applied or not, nothing waits afterwards. It has been entered. */
+static int apply(struct staging *staging, struct staged *staged, bool *changed)
+{
+    int error = is_selection(staged)           ? apply_selection(staged)
+                : staging_is_collected(staged) ? apply_collected(staging, staged, false)
+                                               : apply_dense(staging, staged);
+    end_content(staging, staged, error, changed);
+    return error;
+}
+
+/* By closing a descriptor that may not be the last one: what is no file yet may become one. Until
+ * then it is not shown. It has been entered. */
+static int try_collected(struct staging *staging, struct staged *staged, bool *changed)
+{
+    int error = apply_collected(staging, staged, true);
+    if (!error) {
+        end_content(staging, staged, error, changed);
+        return 0;
+    }
+    staged->failure = error;
+    staged->is_refused = staged->is_new;
+    note(staging, staged);
+    *changed = true;
+    return error;
+}
+
+/* The content of one that has failed is in use until its last writer has ended. */
+static struct staged *find_to_begin(struct staging *staging, const struct node *node,
+                                    enum view_kind view, uint64_t frame)
+{
+    struct staged *staged = find(staging, node, view, frame);
+    while (staged && staged->failure && staged->applies) {
+        pthread_cond_wait(&staging->changed, &staging->lock);
+        staged = find(staging, node, view, frame);
+    }
+    return staged;
+}
+
+int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
+                  uint64_t frame, struct staged **out)
+{
+    int error = 0;
+    pthread_mutex_lock(&staging->lock);
+    struct staged *staged = find_to_begin(staging, node, view, frame);
+    if (!staged)
+        error = add(staging, node, view, frame, &staged);
+    if (!error && staged->failure) { /* a failure of another writer, which has closed the file */
+        free_content(staging, staged);
+        staged->is_staged = staged->is_written = false;
+        note(staging, staged);
+    }
+    if (!error) {
+        staged->writers++;
+        if (is_missing(staged)) {
+            staged->is_new = true;
+            staged->is_refused = false;
+            staged->is_staged |= is_selection(staged);
+            note(staging, staged);
+        }
+        *out = staged;
+    }
+    pthread_mutex_unlock(&staging->lock);
+    return error;
+}
+
+int staging_apply(struct staging *staging, struct staged *staged, bool *changed)
+{
+    *changed = false;
+    enter(staging, staged);
+    int error = atomic_load(&staged->waits) ? apply(staging, staged, changed) : 0;
+    leave(staging, staged);
+    return error;
+}
+
+int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool again,
+                  bool *changed, bool *closing)
+{
+    int error = 0;
+    *changed = *closing = false;
+    if (!atomic_load(&staged->waits))
+        return 0;
+    enter(staging, staged);
+    if (staged->is_staged && staged->is_written && wrote)
+        error = (staging_is_collected(staged) ? try_collected : apply)(staging, staged, changed);
+    else if (staged->failure) /* later closes must not report success */
+        error = staged->failure;
+    else if (atomic_load(&staged->waits) && !staged->is_written)
+        *changed = *closing = true;
+    if (*closing && staged->closing++ == 0)
+        staged->is_looked_at = false;
+    if (*closing && again) { /* the last time was not for good */
+        staged->is_closed = false;
+        pthread_cond_broadcast(&staging->changed);
+    }
+    leave(staging, staged);
+    return error;
+}
+
+void staging_forget_looks(struct staging *staging, const struct node *node, enum view_kind view,
+                          uint64_t frame)
+{
+    pthread_mutex_lock(&staging->lock);
+    struct staged *staged = find(staging, node, view, frame);
+    if (staged)
+        staged->is_looked_at = false;
+    pthread_mutex_unlock(&staging->lock);
+}
+
+bool staging_closed(struct staging *staging, const struct node *node, enum view_kind view,
+                    uint64_t frame, bool in_any_case)
+{
+    pthread_mutex_lock(&staging->lock);
+    struct staged *staged = find(staging, node, view, frame);
+    bool is_done = !staged || !staged->is_looked_at || in_any_case;
+    if (staged && staged->closing > 0 && is_done) {
+        staged->closing--;
+        staged->is_closed = atomic_load(&staged->waits) && !staged->is_written;
+        pthread_cond_broadcast(&staging->changed);
+    }
+    pthread_mutex_unlock(&staging->lock);
+    return is_done;
+}
+
+int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed)
+{
+    int error = 0;
+    *changed = false;
+    enter(staging, staged);
+    if ((asked || staged->writers == 1) && atomic_load(&staged->waits))
+        error = apply(staging, staged, changed);
+    bool is_last = --staged->writers == 0; /* new writers may have come meanwhile */
+    if (is_last)
+        unlist(staging, staged);
+    pthread_cond_broadcast(&staging->changed);
+    leave(staging, staged);
+    if (is_last)
+        destroy(staging, staged);
+    return error;
+}
+
+bool staging_waits(const struct staged *staged)
+{
+    return atomic_load(&staged->waits);
+}
+
+void staging_refuse(struct staging *staging, struct staged *staged, bool *changed)
+{
+    enter(staging, staged);
+    *changed = atomic_load(&staged->waits);
+    free_content(staging, staged);
+    staged->is_staged = staged->is_written = false;
+    staged->is_refused = staged->is_new;
+    note(staging, staged);
+    leave(staging, staged);
+}
+
+/* ---- Contents ---- */
+
+/* Room for a content of n bytes; what is new of it is zero. */
+static int resize(struct staging *staging, struct staged *staged, uint64_t n)
+{
+    bool takes = !is_selection(staged);
+    uint64_t limit = takes ? staging->limit : views_selection_limit(staged->views);
+    return n > limit ? -EFBIG
+                     : content_resize(&staged->content, n, takes ? staging->temporaries : NULL);
+}
+
+/* Begins a new content with the present one. The lock must be held. */
+static int stage_present(struct staging *staging, struct staged *staged)
+{
+    uint64_t size = 0, frame = staged->key.frame;
+    enum view_kind view = staged->key.view;
+    int error = is_missing(staged) ? 0 : view_size(staged->views, view, frame, &size);
+    if (!error)
+        error = resize(staging, staged, size);
+    if (!error)
+        error = content_take(&staged->content, staged->views, view, frame, size,
+                             is_selection(staged) ? NULL : staging->temporaries);
+    if (error)
+        staged->content.n = 0;
+    else
+        staged->is_staged = staged->is_written = true; /* all of it, whatever fails from here on */
+    return error;
+}
+
+/* ---- Dense views ---- */
+
+/* What is written. */
+struct piece {
+    const void *bytes;
+    size_t n;
+    uint64_t offset;
+};
+
+/* Whether a piece that has other header bytes than those shown can be one of another program's
+ * file: the first one, or one behind others like that. */
+static bool may_collect(const struct staging *staging, const struct staged *staged,
+                        const struct piece *piece)
+{
+    enum view_kind view = staged->key.view;
+    if (staging->temporaries && view_is_whole(view))
+        return true;
+    if (!staging->temporaries || (view != VIEW_NPY && view != VIEW_TIFF))
+        return false;
+    if (staging_is_collected(staged))
+        return true;
+    return piece->offset == 0
+               ? view_takes_foreign(view, piece->bytes, piece->n)
+               : atomic_load(&staged->waits) && piece->offset < view_head_size(staged->views, view);
+}
+
+/* Begins to collect, with what was written before. Who does not begin with the first byte goes on
+ * behind what a truncated or new file shows. */
+static int begin_collecting(struct staging *staging, struct staged *staged, uint64_t offset)
+{
+    size_t got;
+    uint64_t n = staged->head_written;
+    enum view_kind view = staged->key.view;
+    if (!staged->is_staged && !staged->is_new)
+        return stage_present(staging, staged);
+    int error =
+        n == 0 && offset > 0 && !view_is_whole(view) ? view_size(staged->views, view, 0, &n) : 0;
+    if (!error)
+        error = resize(staging, staged, n);
+    return error || n == 0
+               ? error
+               : view_read_empty(staged->views, view, 0, (size_t)n, staged->content.bytes, &got);
+}
+
+/* What is told of an error that want of room is; -ENOSPC: the size of the frame is another matter.
+ */
+static int tell_of_room(const struct staging *staging, const struct staged *staged, int error)
+{
+    if (error != -EFBIG && error != -ENOSPC)
+        return error;
+    log_warning("%s: %s: no room for another program's file for frame %llu: it would need more "
+                "than staging_size=%zu",
+                sfs_path(node_file(staged->node)), staged->views->path,
+                (unsigned long long)staged->key.frame, staging->limit);
+    return -ENOSPC;
+}
+
+/* It has been entered. */
+static int collect(struct staging *staging, struct staged *staged, const struct piece *piece)
+{
+    uint64_t end;
+    bool begins = !staging_is_collected(staged);
+    int error = __builtin_add_overflow(piece->offset, piece->n, &end) ? -EFBIG : 0;
+    if (!error && begins)
+        error = begin_collecting(staging, staged, piece->offset);
+    if (!error && end > staged->content.n)
+        error = resize(staging, staged, end);
+    if (error)
+        return tell_of_room(staging, staged, error);
+    memcpy(staged->content.bytes + piece->offset, piece->bytes, piece->n);
+    staged->failure = 0;
+    staged->is_refused = false;
+    atomic_store(&staged->is_collected, true);
+    staged->is_staged = staged->is_written = true;
+    staged->is_closed = false;
+    note(staging, staged);
+    return 0;
+}
+
+/* To one that is truncated or new. It has been entered; the lock is dropped meanwhile. */
+static int write_waiting(struct staging *staging, struct staged *staged, const struct piece *piece,
+                         bool sparsify, size_t *written)
+{
+    struct views *views = staged->views;
+    enum view_kind view = staged->key.view;
+    bool is_truncated = staged->is_staged && !staged->is_new;
+    pthread_mutex_unlock(&staging->lock);
+    int error = (is_truncated ? view_replace : view_write)(
+        views, view, staged->key.frame, piece->offset, piece->bytes, piece->n, sparsify, written);
+    uint64_t end = error ? 0 : piece->offset + *written;
+    bool counts = !error && end > view_head_size(views, view);
+    pthread_mutex_lock(&staging->lock);
+    staged->is_closed = false;
+    staged->head_written = end > staged->head_written ? end : staged->head_written;
+    if (counts)
+        staged->is_staged = staged->is_new = staged->is_refused = false;
+    note(staging, staged);
+    return error;
+}
+
+int staging_write_dense(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
+                        uint64_t offset, bool sparsify, size_t *written)
+{
+    struct views *views = staged->views;
+    enum view_kind view = staged->key.view;
+    uint64_t frame = staged->key.frame;
+    const struct piece piece = {bytes, n, offset};
+    if (!atomic_load(&staged->waits)) {
+        int error = view_write(views, view, frame, offset, bytes, n, sparsify, written);
+        if (error != -EINVAL || !may_collect(staging, staged, &piece))
+            return error;
+    }
+    enter(staging, staged);
+    int error = staging_is_collected(staged)
+                    ? -EINVAL
+                    : write_waiting(staging, staged, &piece, sparsify, written);
+    if (error == -EINVAL && may_collect(staging, staged, &piece)) {
+        error = collect(staging, staged, &piece);
+        *written = n;
+    }
+    leave(staging, staged);
+    return error;
+}
+
+bool staging_resize(struct staging *staging, struct staged *staged, uint64_t size, int *error)
+{
+    if (!staging_is_collected(staged))
+        return false;
+    enter(staging, staged);
+    bool is_collected = staging_is_collected(staged);
+    *error = is_collected ? tell_of_room(staging, staged, resize(staging, staged, size)) : 0;
+    if (is_collected)
+        note(staging, staged);
+    leave(staging, staged);
+    return is_collected;
+}
+
+void staging_truncate_dense(struct staging *staging, struct staged *staged)
+{
+    enter(staging, staged);
+    free_content(staging, staged);
+    staged->is_new &= is_missing(staged);
+    staged->is_staged = true;
+    staged->is_written = false;
+    staged->is_closed = false;
+    note(staging, staged);
+    leave(staging, staged);
+}
+
+bool staging_is_empty(struct staging *staging, const struct node *node, enum view_kind view,
+                      uint64_t frame)
+{
+    if (!staging || atomic_load(&staging->waiting) == 0)
+        return false;
+    pthread_mutex_lock(&staging->lock);
+    const struct staged *staged = find(staging, node, view, frame);
+    bool is_empty =
+        staged && staged->is_staged && !is_selection(staged) && !staging_is_collected(staged);
+    pthread_mutex_unlock(&staging->lock);
+    return is_empty;
+}
+
+bool staging_is_new(struct staging *staging, const struct node *node, enum view_kind view,
+                    uint64_t frame)
+{
+    if (!staging || atomic_load(&staging->waiting) == 0)
+        return false;
+    pthread_mutex_lock(&staging->lock);
+    const struct staged *staged = find(staging, node, view, frame);
+    bool is_new = staged && staged->is_new && !staged->is_refused;
+    pthread_mutex_unlock(&staging->lock);
+    return is_new;
+}
+
+/* ---- Selections ---- */
+
+int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
+                  uint64_t offset)
+{
+    uint64_t end;
+    if (__builtin_add_overflow(offset, n, &end))
+        return -EFBIG;
+    pthread_mutex_lock(&staging->lock);
+    int error = staged->is_staged ? 0 : stage_present(staging, staged);
+    if (!error && end > staged->content.n)
+        error = resize(staging, staged, end);
+    if (!error) {
+        memcpy(staged->content.bytes + offset, bytes, n);
+        staged->is_written = true; /* also after a truncation to nothing */
+        staged->is_closed = false;
+        note(staging, staged);
+    }
+    pthread_mutex_unlock(&staging->lock);
+    return error;
+}
+
+static int truncate_to(struct staging *staging, struct staged *staged, uint64_t size)
+{
+    int error = staged->is_staged || size == 0 ? 0 : stage_present(staging, staged);
+    if (!error)
+        error = resize(staging, staged, size);
+    if (!error) {
+        staged->is_staged = true;
+        staged->is_written = size > 0;
+        staged->is_closed = false;
+        note(staging, staged);
+    }
+    return error;
+}
+
+int staging_truncate(struct staging *staging, const struct node *node, uint64_t frame,
+                     uint64_t size, bool by_name, bool *changed)
+{
+    int error = 0;
+    *changed = false;
+    pthread_mutex_lock(&staging->lock);
+    struct staged *staged = find(staging, node, VIEW_DEFINED, frame);
+    if (!staged)
+        error = add(staging, node, VIEW_DEFINED, frame, &staged);
+    if (!error) {
+        bool at_once = staged->writers == 0 || (by_name && (size == 0 || !staged->is_staged));
+        error = truncate_to(staging, staged, size);
+        if (!error && at_once)
+            error = apply(staging, staged, changed);
+        if (staged->writers == 0) {
+            unlist(staging, staged);
+            destroy(staging, staged);
+        }
+    }
+    pthread_mutex_unlock(&staging->lock);
+    return error;
+}
+
+bool staging_size(struct staging *staging, const struct node *node, enum view_kind view,
+                  uint64_t frame, uint64_t *size)
+{
+    if (!staging || atomic_load(&staging->waiting) == 0)
+        return false;
+    pthread_mutex_lock(&staging->lock);
+    const struct staged *staged = find(staging, node, view, frame);
+    bool is_staged = staged && has_content(staged);
+    if (is_staged)
+        *size = staged->content.n;
+    pthread_mutex_unlock(&staging->lock);
+    return is_staged;
+}
+
+bool staging_read(struct staging *staging, const struct node *node, struct staged_part part,
+                  void *buffer, size_t *got, uint64_t *version)
+{
+    if (!staging || atomic_load(&staging->waiting) == 0)
+        return false;
+    pthread_mutex_lock(&staging->lock);
+    const struct staged *staged = find(staging, node, part.view, part.frame);
+    bool is_staged = staged && has_content(staged);
+    if (is_staged) {
+        *got = content_read(&staged->content, part.offset, part.n, buffer);
+        *version = staged->version;
+    }
+    pthread_mutex_unlock(&staging->lock);
+    return is_staged;
+}
+
+/* Whether another view, or (itself) that one, or (VIEW_KINDS) all of a dataset, shows what is
+ * staged. */
+static bool is_shown_by(const struct staged *staged, const struct node *node, enum view_kind view,
+                        uint64_t frame, bool itself)
+{
+    const struct staged_key *key = &staged->key;
+    bool is_of_frame = key->view < VIEW_STACK_RAW && view < VIEW_STACK_RAW;
+    return key->object == node->object && (!is_of_frame || key->frame == frame) &&
+           (itself || key->view != view || key->frame != frame);
+}
+
+/* One of those that are being closed, or (closed) were closed and may have been so for good. */
+static struct staged *find_closed(const struct staging *staging, const struct node *node,
+                                  enum view_kind view, uint64_t frame, bool itself, bool closed)
+{
+    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
+        if ((closed ? staged->is_closed : staged->closing > 0) &&
+            is_shown_by(staged, node, view, frame, itself))
+            return staged;
+    return NULL;
+}
+
+bool staging_is_applied(struct staging *staging, const struct node *node, enum view_kind view,
+                        uint64_t frame, bool itself)
+{
+    if (!staging || atomic_load(&staging->waiting) == 0)
+        return true;
+    pthread_mutex_lock(&staging->lock);
+    bool is_applied = !find_closed(staging, node, view, frame, itself, false) &&
+                      !find_closed(staging, node, view, frame, itself, true);
+    pthread_mutex_unlock(&staging->lock);
+    return is_applied;
+}
+
+/* The lock must be held; it is dropped meanwhile. */
+static void wait_for_answers(struct staging *staging, const struct node *node, enum view_kind view,
+                             uint64_t frame, bool itself)
+{
+    const struct timespec end = clock_in(CLOSING_NANOS);
+    while (find_closed(staging, node, view, frame, itself, false))
+        if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT)
+            return;
+}
+
+static void wait_for_releases(struct staging *staging, const struct node *node, enum view_kind view,
+                              uint64_t frame, bool itself)
+{
+    const struct timespec end = clock_in(PATIENCE_NANOS);
+    struct staged *staged;
+    while ((staged = find_closed(staging, node, view, frame, itself, true)))
+        if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT &&
+            (staged = find_closed(staging, node, view, frame, itself, true)))
+            staged->is_closed = false; /* it is open still: no other request waits for it */
+}
+
+void staging_apply_closed(struct staging *staging, const struct node *node, enum view_kind view,
+                          uint64_t frame, bool itself)
+{
+    pthread_mutex_lock(&staging->lock);
+    wait_for_answers(staging, node, view, frame, itself);
+    wait_for_releases(staging, node, view, frame, itself);
+    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
+        if (staged->closing > 0 && is_shown_by(staged, node, view, frame, itself))
+            staged->is_looked_at = true;
+    pthread_mutex_unlock(&staging->lock);
+}

@@ -1,0 +1,46 @@
+/* What the bytes of a view are made of: a head, a body and a tail. */
+#ifndef SPARSEFS_VIEW_SOURCE_H
+#define SPARSEFS_VIEW_SOURCE_H
+
+#include "view/private.h"
+#include "view/ragged.h"
+
+enum body {
+    BODY_NONE,
+    BODY_FRAME,
+    BODY_STACK,
+    BODY_VALUES,
+    BODY_INDPTR,
+    BODY_INDICES,
+    BODY_DATA,
+    BODY_OFFSETS,
+    BODY_PARTS,
+    BODY_ZEROS
+};
+
+/* What a view is made of: its head, the kind and size of its body, and what is behind that. */
+struct source {
+    struct views *views;
+    uint64_t frame;
+    struct view_head head;
+    enum body body;
+    uint64_t body_bytes;
+    uint64_t tail_bytes;
+    const char *tail;              /* NULL: that of VIEW_STACK_TIFF, which is computed */
+    struct defined_frame *defined; /* held for the head or the body */
+    const struct counts *counts;   /* the same */
+    struct kept_text *text;        /* the same */
+    struct parts_index *parts;     /* the same */
+};
+
+/* What a view is made of, while the geometry is looked at; is_read: more than its size is wanted,
+ * which for some costs reading the frame. To be ended by source_end, unless it fails: then nothing is
+ * held. Errors as of sfs_read; -EAGAIN as of view_read. */
+int source_begin(struct views *views, enum view_kind kind, uint64_t frame, bool is_read,
+                 struct source *source);
+void source_end(struct source *source);
+
+/* Whether the text of a dataset is kept, and as new as it. */
+bool source_has_text(struct views *views, struct kept_text *const *kept);
+
+#endif
