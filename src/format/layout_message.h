@@ -14,6 +14,11 @@
 #define MOST_NODE_BYTES    (1 << 20)
 #define LEAST_NODE_RECORDS 3
 
+/* Bits of the structured chunk type. They are not looked at further, as drafts have numbers there,
+ * and 0 for sparse chunks: the composition tells. */
+#define LAYOUT_SPARSE          0x01
+#define LAYOUT_VARIABLE_LENGTH 0x02
+
 /* As numbered in the file. */
 enum chunk_index_kind {
     INDEX_SINGLE = 1,
@@ -63,6 +68,8 @@ bool layout_message_is_structured(const struct message *message);
 int layout_message_decode(const struct superblock *superblock, const struct message *message,
                           struct layout_message *layout, struct why *why);
 
+/* ---- choose_layout.c ---- */
+
 /* The layout of a new dataset without any chunk: sections and index as the dims and the datatype
  * (n_sections: 3 with variable-length data, else 2) want them, parameters as the prototype has
  * them. filtered: it will have section filters. -EINVAL: these dims cannot be; -EFBIG: so large
@@ -85,6 +92,11 @@ struct layout_choice {
 int layout_message_choose(const struct layout_choice *choice, const struct superblock *superblock,
                           const uint64_t *dims, const uint64_t *max_dims, bool filtered,
                           struct layout_message *layout, struct why *why);
+
+/* ---- layout_message.c ---- */
+
+/* Bytes of a chunk's elements; UINT64_MAX: they exceed 63 bits. */
+uint64_t layout_message_chunk_bytes(const struct layout_message *layout);
 
 /* Bytes that a node of a B-tree has at least, of records of so many bytes. */
 size_t layout_message_least_node(const struct superblock *superblock, size_t record);
