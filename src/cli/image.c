@@ -10,6 +10,7 @@
 #include "cli/mounted.h"
 #include "cli/options.h"
 #include "cli/target.h"
+#include "common/io.h"
 
 static const char help[] =
     "usage: sparsectl image FILE\n"
@@ -27,15 +28,9 @@ static const struct option options[] = {{0}};
 
 static int write_block(const char *bytes, size_t n)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t put = write(STDOUT_FILENO, bytes + done, n - done);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return fail_because("standard output: %s", strerror(put < 0 ? errno : EIO));
-        done += (size_t)put;
-    }
-    return DONE;
+    size_t done;
+    int error = io_write(STDOUT_FILENO, bytes, n, &done);
+    return error ? fail_because("standard output: %s", strerror(-error)) : DONE;
 }
 
 static int write_snapshot(const char *path, struct sfs_snapshot *snapshot, char *block)

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
+
 void pick_free(struct pick *pick)
 {
     regions_free(&pick->regions);
@@ -185,17 +187,22 @@ int pick_fit(const struct pick *pick, const char *path, const struct sfs_dataset
     return code;
 }
 
+struct sought {
+    const struct pick *pick;
+    uint64_t frame, y;
+};
+
+static bool is_not_before(const void *context, size_t i)
+{
+    const struct sought *sought = context;
+    const struct pick_row *row = &sought->pick->row[i];
+    return row->frame > sought->frame || (row->frame == sought->frame && row->y >= sought->y);
+}
+
 const struct pick_row *pick_find(const struct pick *pick, uint64_t frame, uint64_t y, size_t *n)
 {
-    size_t low = 0, high = pick->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct pick_row *row = &pick->row[middle];
-        if (row->frame < frame || (row->frame == frame && row->y < y))
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    const struct sought sought = {pick, frame, y};
+    size_t low = search_between(0, pick->n, is_not_before, &sought);
     size_t end = low;
     while (end < pick->n && pick->row[end].frame == frame && pick->row[end].y == y)
         end++;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
+
 #define BLANKS " \t\r\n"
 
 void regions_free(struct regions *regions)
@@ -229,15 +231,20 @@ int regions_fit(const struct regions *regions, const char *path, uint64_t frames
     return code;
 }
 
+struct sought {
+    const struct regions *regions;
+    uint64_t frame;
+};
+
+static bool ends_behind(const void *context, size_t i)
+{
+    const struct sought *sought = context;
+    return sought->regions->region[i].end > sought->frame;
+}
+
 const struct region *region_of(const struct regions *regions, uint64_t frame)
 {
-    size_t low = 0, high = regions->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (regions->region[middle].end <= frame)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    const struct sought sought = {regions, frame};
+    size_t low = search_between(0, regions->n, ends_behind, &sought);
     return low < regions->n && regions->region[low].first <= frame ? &regions->region[low] : NULL;
 }

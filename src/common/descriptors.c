@@ -75,10 +75,7 @@ bool descriptor_receive(int socket, void *bytes, size_t n, int *fd)
                              .msg_iovlen = 1,
                              .msg_control = &ancillary,
                              .msg_controllen = sizeof(ancillary)};
-    ssize_t got;
-    do
-        got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    ssize_t got = TEMP_FAILURE_RETRY(recvmsg(socket, &message, MSG_CMSG_CLOEXEC));
     *fd = -1;
     const struct cmsghdr *header = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (header && header->cmsg_len == CMSG_LEN(sizeof(int)))

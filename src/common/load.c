@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "common/io.h"
 #include "common/log.h"
 
 #define BLOCK_BYTES ((size_t)256 << 10)
@@ -85,21 +86,10 @@ static int make_room(struct load *load)
 /* Up to a block; *n is 0 at the end. */
 static int read_block(struct load *load, size_t *n)
 {
-    *n = 0;
-    while (*n < BLOCK_BYTES) {
-        ssize_t got = read(load->fd, load->block + *n, BLOCK_BYTES - *n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            int error = -errno;
-            log_error("%s: cannot read it: %s", load->path, strerror(-error));
-            return error;
-        }
-        if (got == 0)
-            break;
-        *n += (size_t)got;
-    }
-    return 0;
+    int error = io_read(load->fd, load->block, BLOCK_BYTES, n);
+    if (error)
+        log_error("%s: cannot read it: %s", load->path, strerror(-error));
+    return error;
 }
 
 static int take_plain(struct load *load, size_t n)

@@ -7,6 +7,7 @@
 #include "common/box.h"
 #include "common/interrupt.h"
 #include "common/workers.h"
+#include "common/search.h"
 #include "dataset/private.h"
 #include "chunk/piece.h"
 #include "layout/sparse.h"
@@ -399,26 +400,14 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
 
 /* ---- Values ---- */
 
-size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n)
-{
-    size_t low = 0, high = defined->n;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (defined->interval[middle].index <= n)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Reads one window of elements and copies the values [first, last) that lie in it, as many as do;
  * returns their number, or an error. */
 static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
                            const struct sfs_defined *defined, uint64_t first, uint64_t last,
                            char *window, uint64_t window_elements, char *to)
 {
-    size_t size = dataset->layout.element_size, i = dataset_interval_of(defined, first);
+    size_t size = dataset->layout.element_size,
+           i = search_interval(defined->interval, defined->n, first);
     const struct sfs_interval *interval = defined->interval;
     uint64_t begin = interval[i].first + (first - interval[i].index), end = begin;
     uint64_t taken = first;
@@ -451,7 +440,8 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
 
 uint64_t dataset_position_of(const struct sfs_defined *defined, uint64_t n)
 {
-    const struct sfs_interval *interval = &defined->interval[dataset_interval_of(defined, n)];
+    const struct sfs_interval *interval =
+        &defined->interval[search_interval(defined->interval, defined->n, n)];
     return interval->first + (n - interval->index);
 }
 

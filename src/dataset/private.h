@@ -331,9 +331,6 @@ int chunk_list_fill(struct chunk_list *list, struct sfs_dataset *dataset, const 
 /* Makes a description of runs, which are taken over, also after an error. -ENOMEM. */
 int dataset_describe(struct runs *runs, struct sfs_defined *defined);
 
-/* The interval that holds the n-th defined element. */
-size_t dataset_interval_of(const struct sfs_defined *defined, uint64_t n);
-
 /* The position of that element. */
 uint64_t dataset_position_of(const struct sfs_defined *defined, uint64_t n);
 

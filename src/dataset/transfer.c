@@ -9,6 +9,7 @@
 #include "common/interrupt.h"
 #include "common/log.h"
 #include "dataset/chunk_parts.h"
+#include "common/search.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
 #include "dataset/transfer.h"
@@ -45,19 +46,11 @@ static char *memory_at(const struct memory *memory, uint64_t k, uint64_t *n)
         return memory->buffer + memory->place[k] * memory->size;
     }
     const struct runs *runs = &memory->selection.runs;
-    size_t low = 0, high = runs->n;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (runs->entries[middle].index <= k)
-            low = middle;
-        else
-            high = middle;
-    }
-    uint64_t left = runs->entries[low + 1].index - k;
+    const struct sfs_interval *run = &runs->entries[search_interval(runs->entries, runs->n, k)];
+    uint64_t left = run[1].index - k;
     if (*n > left)
         *n = left;
-    return memory->buffer +
-           (runs->entries[low].first + (k - runs->entries[low].index)) * memory->size;
+    return memory->buffer + (run->first + (k - run->index)) * memory->size;
 }
 
 /* The position in memory of each element of an unordered list of points. */

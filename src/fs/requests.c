@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/requests.h"
@@ -209,15 +210,9 @@ static void read_passed(fuse_req_t request, const struct open_file *file, size_t
 {
     char *buffer = thread_buffer(size);
     size_t used = 0;
-    ssize_t n = buffer ? 1 : -1;
-    int error = buffer ? 0 : ENOMEM;
-    while (used < size && n > 0) {
-        n = pread(file->fd, buffer + used, size - used, offset + (off_t)used);
-        error = n < 0 ? errno : 0;
-        used += n > 0 ? (size_t)n : 0;
-    }
+    int error = buffer ? io_read_at(file->fd, (uint64_t)offset, buffer, size, &used) : -ENOMEM;
     if (error && used == 0)
-        fuse_reply_err(request, error);
+        fuse_reply_err(request, -error);
     else
         fuse_reply_buf(request, buffer, used);
 }

@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 #include "common/box.h"
+#include "common/io.h"
 #include "hdf5/hdf5.h"
 #include "layout/layout.h"
 #include "store/store.h"
 
-#define WHY_BYTES    1024               /* of a message */
-#define MOST_AT_ONCE ((size_t)64 << 20) /* bytes of a call of the system */
+#define WHY_BYTES 1024 /* of a message */
 
 /* Bytes of the dataset, and what is done with those of each segment: n of them, from this offset in
  * its file on. */
@@ -62,21 +62,11 @@ static int failed(const struct range *range, const struct hdf5_segment *segment,
 /* Reads n bytes, and zeros for those behind the end. */
 static int read_file(int fd, uint64_t offset, char *buffer, size_t n)
 {
-    while (n > 0) {
-        ssize_t done = pread(fd, buffer, n, (off_t)offset);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return -errno;
-        if (done == 0) {
-            memset(buffer, 0, n);
-            return 0;
-        }
-        buffer += done;
-        offset += (uint64_t)done;
-        n -= (size_t)done;
-    }
-    return 0;
+    size_t done;
+    int error = io_read_at(fd, offset, buffer, n, &done);
+    if (!error)
+        memset(buffer + done, 0, n - done);
+    return error;
 }
 
 static int read_segment(const struct range *range, const struct hdf5_segment *segment,
@@ -183,22 +173,6 @@ static int check_segment(const struct range *range, const struct hdf5_segment *s
     return error;
 }
 
-static int write_file(int fd, uint64_t offset, const char *bytes, uint64_t n)
-{
-    while (n > 0) {
-        ssize_t done =
-            pwrite(fd, bytes, n < MOST_AT_ONCE ? (size_t)n : MOST_AT_ONCE, (off_t)offset);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return done < 0 ? -errno : -EIO;
-        bytes += done;
-        offset += (uint64_t)done;
-        n -= (uint64_t)done;
-    }
-    return 0;
-}
-
 /* What was written there is synced by the next commit. */
 static int end_opened(struct layout *layout, struct opened *opened)
 {
@@ -211,6 +185,7 @@ static int write_segment(const struct range *range, const struct hdf5_segment *s
                          uint64_t offset, char *bytes, uint64_t n)
 {
     struct opened *opened = range->opened;
+    size_t done;
     int error = 0;
     if (opened->segment != segment) {
         error = end_opened(range->layout, opened);
@@ -220,7 +195,7 @@ static int write_segment(const struct range *range, const struct hdf5_segment *s
             return error;
         opened->segment = segment;
     }
-    error = write_file(opened->fd, offset, bytes, n);
+    error = io_write_at(opened->fd, offset, bytes, (size_t)n, &done);
     if (error)
         say(range, segment, error, "cannot be written:", NULL);
     return error;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
+
 void runs_free(struct runs *runs)
 {
     free(runs->entries);
@@ -228,22 +230,22 @@ bool runs_equal(const struct runs *a, const struct runs *b)
 
 /* ---- Finding ---- */
 
-/* Among runs [low, high), the end of which is known not to be the answer unless it is high. */
-static size_t find_between(const struct runs *runs, size_t low, size_t high, uint64_t position)
+struct sought {
+    const struct sfs_interval *entries;
+    uint64_t position;
+};
+
+static bool ends_behind(const void *context, size_t i)
 {
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (runs_at(runs, middle).last > position)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    const struct sought *sought = context;
+    const struct sfs_interval *entry = &sought->entries[i];
+    return entry->first + (entry[1].index - entry->index) > sought->position;
 }
 
 size_t runs_find(const struct runs *runs, uint64_t position)
 {
-    return find_between(runs, 0, runs->n, position);
+    const struct sought sought = {runs->entries, position};
+    return search_between(0, runs->n, ends_behind, &sought);
 }
 
 size_t runs_find_from(const struct runs *runs, size_t from, uint64_t position)
@@ -253,7 +255,8 @@ size_t runs_find_from(const struct runs *runs, size_t from, uint64_t position)
         low += step;
         step *= 2;
     }
-    return find_between(runs, low, step < runs->n - low ? low + step : runs->n, position);
+    const struct sought sought = {runs->entries, position};
+    return search_between(low, step < runs->n - low ? low + step : runs->n, ends_behind, &sought);
 }
 
 bool runs_contain(const struct runs *runs, uint64_t position)

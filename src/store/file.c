@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "common/log.h"
 #include "store/holder.h"
 #include "store/private.h"
@@ -434,22 +435,17 @@ int directory_sync(const struct store *store)
 
 int file_get(struct store *store, uint64_t address, void *buffer, size_t n)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got == 0 && store->writable && address + done >= atomic_load(&store->committed_end)) {
-            memset((char *)buffer + done, 0, n - done);
-            return 0;
-        }
-        if (got <= 0) {
-            log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
-                      (unsigned long long)address, got ? strerror(errno) : "the file has shrunk");
-            return -EIO;
-        }
-        done += (size_t)got;
+    size_t done;
+    int error = io_read_at(store->fd, address, buffer, n, &done);
+    if (!error && done == n)
+        return 0;
+    if (!error && store->writable && address + done >= atomic_load(&store->committed_end)) {
+        memset((char *)buffer + done, 0, n - done);
+        return 0;
     }
-    return 0;
+    log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
+              (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
+    return -EIO;
 }
 
 int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
@@ -506,18 +502,13 @@ int file_put(struct store *store, uint64_t address, const void *bytes, size_t n,
     int error = file_check_end(store);
     if (!error)
         error = journal_mark_passed(store);
-    while (!error && *done < n) {
-        ssize_t put =
-            pwrite(store->fd, (const char *)bytes + *done, n - *done, (off_t)(address + *done));
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0) {
-            log_error("%s: cannot write %zu bytes at address %llu: %s", store->path, n,
-                      (unsigned long long)address, put ? strerror(errno) : "nothing was taken");
-            error = put ? disk_error(errno) : -EIO;
-        } else {
-            *done += (size_t)put;
-        }
+    if (error)
+        return error;
+    error = io_write_at(store->fd, address, bytes, n, done);
+    if (error) {
+        log_error("%s: cannot write %zu bytes at address %llu: %s", store->path, n,
+                  (unsigned long long)address, strerror(-error));
+        error = disk_error(-error);
     }
     if (*done > 0 && address + *done > store->file_end)
         store->file_end = address + *done;

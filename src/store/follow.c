@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "common/log.h"
 #include "store/holder.h"
 #include "store/private.h"
@@ -77,21 +78,15 @@ int follow_check(const struct store *store)
 
 int follow_read(struct store *store, uint64_t address, void *buffer, size_t n)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(store->fd, (char *)buffer + done, n - done, (off_t)(address + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
-            int error = follow_check(store);
-            if (!error)
-                log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
-                          (unsigned long long)address,
-                          got ? strerror(errno) : "the file has shrunk");
-            return error ? error : -EIO;
-        }
-        done += (size_t)got;
-    }
-    return 0;
+    size_t done;
+    int error = io_read_at(store->fd, address, buffer, n, &done);
+    if (!error && done == n)
+        return 0;
+    int moved = follow_check(store);
+    if (!moved)
+        log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
+                  (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
+    return moved ? moved : -EIO;
 }
 
 bool store_is_held_by_stranger(const struct store *store)

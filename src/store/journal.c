@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "common/log.h"
 #include "store/journal.h"
 
@@ -13,15 +14,10 @@
 
 static int put_buffer(struct journal *journal)
 {
-    for (size_t done = 0; done < journal->filled;) {
-        ssize_t put = pwrite(journal->fd, journal->buffer + done, journal->filled - done,
-                             (off_t)(journal->at + done));
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return put ? -errno : -EIO;
-        done += (size_t)put;
-    }
+    size_t done;
+    int error = io_write_at(journal->fd, journal->at, journal->buffer, journal->filled, &done);
+    if (error)
+        return error;
     journal->at += journal->filled;
     journal->filled = 0;
     return 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "common/log.h"
 #include "store/private.h"
 
@@ -25,36 +26,24 @@ static int open_spill(struct store *store)
     return store->spill < 0 ? -EOPNOTSUPP : 0;
 }
 
-static int spill_write(struct store *store, off_t at, const unsigned char *bytes, size_t n)
+static int spill_write(struct store *store, uint64_t at, const unsigned char *bytes, size_t n)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t put = pwrite(store->spill, bytes + done, n - done, at + (off_t)done);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0) {
-            int error = put ? -errno : -EIO;
-            log_error("%s: cannot put changes aside: %s", store->path, strerror(-error));
-            return error;
-        }
-        done += (size_t)put;
-    }
-    return 0;
+    size_t done;
+    int error = io_write_at(store->spill, at, bytes, n, &done);
+    if (error)
+        log_error("%s: cannot put changes aside: %s", store->path, strerror(-error));
+    return error;
 }
 
-static int spill_read(struct store *store, off_t at, unsigned char *bytes, size_t n)
+static int spill_read(struct store *store, uint64_t at, unsigned char *bytes, size_t n)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(store->spill, bytes + done, n - done, at + (off_t)done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
-            log_error("%s: cannot read changes that were put aside: %s", store->path,
-                      got ? strerror(errno) : "they are not there");
-            return -EIO;
-        }
-        done += (size_t)got;
-    }
-    return 0;
+    size_t done;
+    int error = io_read_at(store->spill, at, bytes, n, &done);
+    if (!error && done == n)
+        return 0;
+    log_error("%s: cannot read changes that were put aside: %s", store->path,
+              error ? strerror(-error) : "they are not there");
+    return -EIO;
 }
 
 /* ---- Pages ---- */

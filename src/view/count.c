@@ -8,6 +8,7 @@
 
 #include "common/interrupt.h"
 #include "common/log.h"
+#include "common/search.h"
 #include "view/private.h"
 
 #define FEW_CHUNKS  64                /* look-ups that cost less than a walk of the index */
@@ -22,17 +23,21 @@ int count_is_wrong(const struct views *views, uint64_t frame)
     return -EIO;
 }
 
+struct sought {
+    const struct counts *counts;
+    uint64_t frame;
+};
+
+static bool is_not_before(const void *context, size_t i)
+{
+    const struct sought *sought = context;
+    return sought->counts->frame[i].frame >= sought->frame;
+}
+
 size_t counts_find(const struct counts *counts, uint64_t frame)
 {
-    size_t low = 0, high = counts->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (counts->frame[middle].frame < frame)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    const struct sought sought = {counts, frame};
+    return search_between(0, counts->n, is_not_before, &sought);
 }
 
 /* The lock must be held. */

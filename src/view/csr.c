@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "view/private.h"
 
 /* scipy and LiberTEM take 32-bit column numbers where they suffice. */
@@ -67,18 +68,22 @@ int csr_indptr(const struct views *views, const struct counts *counts, uint64_t 
 
 /* ---- Defined elements, counted over all frames ---- */
 
+struct sought {
+    const struct counts *counts;
+    uint64_t n;
+};
+
+static bool begins_behind(const void *context, size_t i)
+{
+    const struct sought *sought = context;
+    return sought->counts->frame[i].before > sought->n;
+}
+
 /* The frame in which the n-th is. */
 static size_t frame_with(const struct counts *counts, uint64_t n)
 {
-    size_t low = 0, high = counts->n;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (counts->frame[middle].before <= n)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    const struct sought sought = {counts, n};
+    return counts->n > 0 ? search_between(1, counts->n, begins_behind, &sought) - 1 : 0;
 }
 
 /* Does something with n of the defined elements of one frame, from the first-th on. */
@@ -120,15 +125,9 @@ static int in_frames(struct views *views, const struct counts *counts, uint64_t 
 static int put_positions(struct views *views, const struct defined_frame *defined, uint64_t first,
                          uint64_t n, char *out)
 {
-    size_t item = csr_index_item(views), i = 0, high = defined->defined.n;
+    size_t item = csr_index_item(views);
     const struct sfs_interval *interval = defined->defined.interval;
-    while (high - i > 1) {
-        size_t middle = i + (high - i) / 2;
-        if (interval[middle].index <= first)
-            i = middle;
-        else
-            high = middle;
-    }
+    size_t i = search_interval(interval, defined->defined.n, first);
     for (; n > 0; n--, first++, out += item) {
         if (first == interval[i + 1].index)
             i++;

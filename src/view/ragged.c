@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/interrupt.h"
+#include "common/search.h"
 
 #define PIECE_BYTES    ((uint64_t)1 << 20) /* of values or text, but for single elements */
 #define PIECE_ELEMENTS 4096
@@ -301,19 +302,24 @@ uint64_t parts_bytes(const struct parts_index *index)
 
 /* ---- Reading ---- */
 
+struct sought {
+    const struct parts_index *index;
+    uint64_t place;
+    bool by_element;
+};
+
+static bool begins_behind(const void *context, size_t i)
+{
+    const struct sought *sought = context;
+    const struct parts_piece *piece = &sought->index->piece[i];
+    return (sought->by_element ? piece->element : piece->before) > sought->place;
+}
+
 /* The last piece that begins at or before a place, which is a number of elements, or of values. */
 static size_t find(const struct parts_index *index, uint64_t place, bool by_element)
 {
-    size_t low = 0, high = index->n;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        const struct parts_piece *piece = &index->piece[middle];
-        if ((by_element ? piece->element : piece->before) <= place)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    const struct sought sought = {index, place, by_element};
+    return index->n > 0 ? search_between(1, index->n, begins_behind, &sought) - 1 : 0;
 }
 
 static int load(struct views *views, const struct parts_index *index, size_t at, bool is_offsets,

@@ -2,6 +2,7 @@
  * elements is a hole if it is worth one; the header is data. */
 #include <errno.h>
 
+#include "common/search.h"
 #include "view/private.h"
 
 #define MIN_HOLE 4096 /* bytes: of scattered elements not every one is an extent */
@@ -62,6 +63,17 @@ static int go_on(struct walk *walk)
     return 1;
 }
 
+struct sought {
+    const struct walk *walk;
+    uint64_t offset;
+};
+
+static bool ends_behind(const void *context, size_t i)
+{
+    const struct sought *sought = context;
+    return end_of(sought->walk, i) > sought->offset;
+}
+
 /* To the first interval that ends behind a byte of the body; returns as go_on. */
 static int walk_to(struct walk *walk, uint64_t frame, uint64_t offset)
 {
@@ -79,15 +91,8 @@ static int walk_to(struct walk *walk, uint64_t frame, uint64_t offset)
     int error = hold(walk, frame);
     if (error)
         return error;
-    size_t low = 0, high = walk->frame->defined.n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (end_of(walk, middle) <= walk->head + offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    walk->i = low;
+    const struct sought sought = {walk, walk->head + offset};
+    walk->i = search_between(0, walk->frame->defined.n, ends_behind, &sought);
     return go_on(walk);
 }
 

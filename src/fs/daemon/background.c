@@ -56,16 +56,12 @@ static int wait_for(pid_t child, int fd, const sigset_t *before)
     }
     sigprocmask(SIG_SETMASK, before, NULL);
     char word;
-    ssize_t n;
-    do
-        n = read(fd, &word, 1);
-    while (n < 0 && errno == EINTR);
+    ssize_t n = TEMP_FAILURE_RETRY(read(fd, &word, 1));
     if (n == 1)
         return EXIT_DONE;
     int status;
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return EXIT_SYSTEM;
+    if (TEMP_FAILURE_RETRY(waitpid(child, &status, 0)) < 0)
+        return EXIT_SYSTEM;
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     int signal = WTERMSIG(status);
@@ -115,10 +111,7 @@ void daemon_ready(void)
             dup2(null, fd);
         close(null);
     }
-    ssize_t written;
-    do
-        written = write(word_fd, "+", 1);
-    while (written < 0 && errno == EINTR);
+    (void)!TEMP_FAILURE_RETRY(write(word_fd, "+", 1));
     close(word_fd);
     word_fd = -1;
 }

@@ -137,8 +137,7 @@ void keeper_destroy(struct keeper *keeper)
     if (!keeper)
         return;
     kill(keeper->pid, SIGKILL);
-    while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)TEMP_FAILURE_RETRY(waitpid(keeper->pid, NULL, 0));
     close(keeper->socket);
     free(keeper);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/search.h"
 #include "hdf5/worker/wire.h"
 
 #define MOST_LISTINGS 8                 /* a walk through a tree goes back to those above */
@@ -132,17 +133,22 @@ void listed_clear_said(struct listed *listed)
             clear_said(&listing->said[i]);
 }
 
+struct sought {
+    const struct listing *listing;
+    uint64_t address;
+};
+
+static bool is_not_before(const void *context, size_t i)
+{
+    const struct sought *sought = context;
+    return sought->listing->places[i].address >= sought->address;
+}
+
 /* Of several names of an object the first one. */
 static bool find(const struct listing *listing, uint64_t address, size_t *at)
 {
-    size_t first = 0, end = listing->n;
-    while (first < end) {
-        size_t middle = first + (end - first) / 2;
-        if (listing->places[middle].address < address)
-            first = middle + 1;
-        else
-            end = middle;
-    }
+    const struct sought sought = {listing, address};
+    size_t first = search_between(0, listing->n, is_not_before, &sought);
     if (first == listing->n || listing->places[first].address != address)
         return false;
     *at = listing->places[first].at;

@@ -211,17 +211,16 @@ __attribute__((destructor)) static void end_zygotes(void)
             continue;
         if (poll(&(struct pollfd){.fd = all[i]->control, .events = POLLIN}, 1, END_MILLIS) <= 0)
             kill(all[i]->pid, SIGKILL);
-        while (waitpid(all[i]->pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        (void)TEMP_FAILURE_RETRY(waitpid(all[i]->pid, NULL, 0));
     }
 }
 
 static int ask(struct zygote *zygote, const struct request *request, int fd, struct answer *answer)
 {
     pthread_mutex_lock(&zygote->lock);
-    ssize_t n = descriptor_send(zygote->control, request, sizeof(*request), fd) ? 0 : -1;
-    while (n >= 0 && (n = recv(zygote->control, answer, sizeof(*answer), 0)) < 0 && errno == EINTR)
-        n = 0;
+    ssize_t n = -1;
+    if (descriptor_send(zygote->control, request, sizeof(*request), fd))
+        n = TEMP_FAILURE_RETRY(recv(zygote->control, answer, sizeof(*answer), 0));
     pthread_mutex_unlock(&zygote->lock);
     return n == (ssize_t)sizeof(*answer) ? answer->error : -EPIPE;
 }

@@ -1,0 +1,50 @@
+#include "common/io.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+int io_read_at(int fd, uint64_t offset, void *buffer, size_t n, size_t *done)
+{
+    for (*done = 0; *done < n;) {
+        ssize_t got = TEMP_FAILURE_RETRY(
+            pread(fd, (char *)buffer + *done, n - *done, (off_t)(offset + *done)));
+        if (got <= 0)
+            return got < 0 ? -errno : 0;
+        *done += (size_t)got;
+    }
+    return 0;
+}
+
+int io_read(int fd, void *buffer, size_t n, size_t *done)
+{
+    for (*done = 0; *done < n;) {
+        ssize_t got = TEMP_FAILURE_RETRY(read(fd, (char *)buffer + *done, n - *done));
+        if (got <= 0)
+            return got < 0 ? -errno : 0;
+        *done += (size_t)got;
+    }
+    return 0;
+}
+
+int io_write_at(int fd, uint64_t offset, const void *bytes, size_t n, size_t *done)
+{
+    for (*done = 0; *done < n;) {
+        ssize_t put = TEMP_FAILURE_RETRY(
+            pwrite(fd, (const char *)bytes + *done, n - *done, (off_t)(offset + *done)));
+        if (put <= 0)
+            return put < 0 ? -errno : -EIO;
+        *done += (size_t)put;
+    }
+    return 0;
+}
+
+int io_write(int fd, const void *bytes, size_t n, size_t *done)
+{
+    for (*done = 0; *done < n;) {
+        ssize_t put = TEMP_FAILURE_RETRY(write(fd, (const char *)bytes + *done, n - *done));
+        if (put <= 0)
+            return put < 0 ? -errno : -EIO;
+        *done += (size_t)put;
+    }
+    return 0;
+}
