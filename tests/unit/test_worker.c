@@ -765,6 +765,19 @@ static void reply_dataset(int socket, uint64_t object, bool with_text)
     wire_free(&wire);
 }
 
+/* Refuses to write, once. */
+static void reply_to_write(int socket)
+{
+    static int times;
+    struct wire wire = {0};
+    if (times++ > 0)
+        abort();
+    wire_uint(&wire, EFBIG);
+    wire_string(&wire, "");
+    (void)channel_send(socket, MESSAGE_REPLY, &wire, UINT64_MAX);
+    wire_free(&wire);
+}
+
 static void answer(int socket, uint64_t call, struct cursor *cursor)
 {
     if (call == WORKER_SEVERAL)
@@ -787,7 +800,9 @@ static void work(int socket)
     while (channel_receive(socket, &kind, &wire, UINT64_MAX) == 0) {
         struct cursor cursor = cursor_over(wire.bytes, wire.n);
         uint64_t call = take_uint(&cursor, UINT64_MAX);
-        if (call == WORKER_OPEN || call == WORKER_RENEW || call >= WORKER_FIRST_CHANGE)
+        if (call == WORKER_WRITE)
+            reply_to_write(socket);
+        else if (call == WORKER_OPEN || call == WORKER_RENEW || call >= WORKER_FIRST_CHANGE)
             reply(socket, &root);
         else
             answer(socket, call, &cursor);
@@ -900,8 +915,6 @@ static unsigned go_through(struct file *file, uint64_t object)
         enum sfs_object_type type = SFS_DATATYPE;
         int error = remote_object_type(file->remote, listed_object(GROUPS + object, i), &type);
         bool is_bad = i == THERE && (object == CRASHES || object == HANGS);
-        if (error && !is_bad)
-            fprintf(stderr, "DBG %u %d %s\n", i, error, hdf5_error());
         assert_int_equal(error, is_bad ? -EIO : 0);
         assert_true(is_bad || type == SFS_GROUP || type == SFS_DATASET);
         n += !error && type == SFS_DATASET;
@@ -1037,6 +1050,27 @@ static void test_text_comes_with_the_description(void **state)
     close_file(&file);
 }
 
+/* It is not asked again for each half, and each half of that. */
+static void test_a_refused_write_is_refused(void **state)
+{
+    (void)state;
+    static const uint64_t start[2], count[] = {50, 7};
+    static const char elements[50 * 7 * 8];
+    struct file file;
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    unsigned before = log_errors();
+    open_file(&file, PATIENT);
+    assert_int_equal(remote_dataset_open(file.remote, SOUND, &info, &storage), 0);
+    assert_true(info.type.size * info.elements <= sizeof(elements));
+    assert_int_equal(remote_write(file.remote, SOUND, start, count, elements), -EFBIG);
+    assert_int_equal(log_errors(), before);
+    hdf5_info_free(&info);
+    hdf5_segments_free(storage.n_segments, storage.segments);
+    remote_dataset_close(file.remote, SOUND);
+    close_file(&file);
+}
+
 static int ask_client(struct client *client, uint64_t object)
 {
     struct wire request;
@@ -1139,6 +1173,7 @@ static int all_tests(void)
         cmocka_unit_test(test_one_that_hangs_is_ended),
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
+        cmocka_unit_test(test_a_refused_write_is_refused),
         cmocka_unit_test(test_one_that_is_killed_is_started_again),
         cmocka_unit_test(test_those_listed_are_asked_for_together),
         cmocka_unit_test(test_what_was_said_ahead_is_forgotten),

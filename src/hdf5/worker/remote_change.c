@@ -60,18 +60,14 @@ int remote_set_extent(struct remote *remote, uint64_t address, const uint64_t *d
 }
 
 static int write_box(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
-                     const uint64_t *count, const char *buffer)
+                     const uint64_t *count, const char *buffer, size_t bytes)
 {
-    uint64_t bytes;
     struct wire request;
-    if (!box_product(count, dataset->rank, dataset->element_size, &bytes) ||
-        bytes > WIRE_MOST_BYTES / 2)
-        return -EFBIG;
     remote_request(&request, WORKER_WRITE, dataset->address);
     wire_uint(&request, (uint64_t)dataset->rank);
     wire_uints(&request, start, dataset->rank);
     wire_uints(&request, count, dataset->rank);
-    wire_bytes(&request, buffer, (size_t)bytes);
+    wire_bytes(&request, buffer, bytes);
     int error = remote_ask_dataset(remote, dataset, WORKER_WRITE, &request, NULL, NULL);
     wire_free(&request);
     remote_forget_chunks(dataset);
@@ -84,17 +80,20 @@ static int write_boxes(struct remote *remote, struct remote_dataset *dataset, co
 {
     uint64_t from[SFS_MAX_RANK], part[SFS_MAX_RANK], bytes;
     size_t n = (size_t)dataset->rank * sizeof(*from);
-    int axis = 0, error = write_box(remote, dataset, start, count, buffer);
+    int axis = 0;
+    if (!box_product(count, dataset->rank, dataset->element_size, &bytes))
+        return -EFBIG;
+    if (bytes <= WIRE_MOST_BYTES / 2)
+        return write_box(remote, dataset, start, count, buffer, (size_t)bytes);
     while (axis < dataset->rank && count[axis] < 2)
         axis++;
-    if (error != -EFBIG || axis == dataset->rank)
-        return error;
+    if (axis == dataset->rank)
+        return -EFBIG;
     memcpy(from, start, n);
     memcpy(part, count, n);
     part[axis] = count[axis] / 2;
-    if (!box_product(part, dataset->rank, dataset->element_size, &bytes))
-        return -EFBIG;
-    error = write_boxes(remote, dataset, from, part, buffer);
+    (void)box_product(part, dataset->rank, dataset->element_size, &bytes); /* less than above */
+    int error = write_boxes(remote, dataset, from, part, buffer);
     from[axis] += part[axis];
     part[axis] = count[axis] - part[axis];
     return error ? error : write_boxes(remote, dataset, from, part, buffer + bytes);
