@@ -60,7 +60,8 @@ int content_take(struct content *content, struct views *views, enum view_kind vi
     int error = content_resize(content, size, temporaries);
     for (uint64_t at = 0; at < size && !error;) {
         struct view_part part;
-        error = view_read(views, view, frame, at, (size_t)(size - at), content->bytes + at, &part);
+        error = view_read(views, view, frame,
+                          &(struct view_room){at, (size_t)(size - at), content->bytes + at}, &part);
         if (error)
             break;
         if (part.n > 0 && part.bytes != content->bytes + at)

@@ -93,13 +93,14 @@ struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener)
 
 struct change open_file_change(const struct open_file *file, uint64_t frames)
 {
-    uint64_t first, last, size = 0;
+    uint64_t size = 0;
     enum view_kind kind = inode_view(file->inode);
     if (kind >= VIEW_STACK_RAW)
         (void)view_size(file->views, kind, 0, &size);
-    view_frames_of(file->views, kind, file->inode.frame, 0, size, &first, &last);
-    struct change change = mount_change_since(file->node, file->views, frames, first, last);
-    change.names |= kind < VIEW_STACK_RAW && last >= frames; /* it is to come to be */
+    struct view_frames changed = view_frames_of(file->views, kind, file->inode.frame, 0, size);
+    struct change change =
+        mount_change_since(file->node, file->views, frames, changed.first, changed.last);
+    change.names |= kind < VIEW_STACK_RAW && changed.last >= frames; /* it is to come to be */
     return change;
 }
 
@@ -258,7 +259,8 @@ static int take_text(struct open_file *file)
         char *buffer = malloc(room);
         if (!buffer)
             return -ENOMEM;
-        int error = view_read(file->views, inode_view(file->inode), 0, 0, room, buffer, &part);
+        int error = view_read(file->views, inode_view(file->inode), 0,
+                              &(struct view_room){0, room, buffer}, &part);
         if (!error && part.n < room) {
             memmove(buffer, part.bytes, part.n);
             view_return(file->views, &part);

@@ -237,8 +237,8 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
              (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
         error = read_made(mount, file, size, offset, buffer, &part.n);
     else if (!error)
-        error = view_read(file->views, inode_view(file->inode), file->inode.frame, (uint64_t)offset,
-                          size, buffer, &part);
+        error = view_read(file->views, inode_view(file->inode), file->inode.frame,
+                          &(struct view_room){(uint64_t)offset, size, buffer}, &part);
     if (error) {
         fuse_reply_err(request, -error);
         return;

@@ -441,17 +441,10 @@ static int stage_present(struct staging *staging, struct staged *staged)
 
 /* ---- Dense views ---- */
 
-/* What is written. */
-struct piece {
-    const void *bytes;
-    size_t n;
-    uint64_t offset;
-};
-
 /* Whether a piece that has other header bytes than those shown can be one of another program's
  * file: the first one, or one behind others like that. */
 static bool may_collect(const struct staging *staging, const struct staged *staged,
-                        const struct piece *piece)
+                        const struct view_bytes *bytes)
 {
     enum view_kind view = staged->key.view;
     if (staging->temporaries && view_is_whole(view))
@@ -460,9 +453,9 @@ static bool may_collect(const struct staging *staging, const struct staged *stag
         return false;
     if (staging_is_collected(staged))
         return true;
-    return piece->offset == 0
-               ? view_takes_foreign(view, piece->bytes, piece->n)
-               : atomic_load(&staged->waits) && piece->offset < view_head_size(staged->views, view);
+    return bytes->offset == 0
+               ? view_takes_foreign(view, bytes->bytes, bytes->n)
+               : atomic_load(&staged->waits) && bytes->offset < view_head_size(staged->views, view);
 }
 
 /* Begins to collect, with what was written before. Who does not begin with the first byte goes on
@@ -497,18 +490,18 @@ static int tell_of_room(const struct staging *staging, const struct staged *stag
 }
 
 /* It has been entered. */
-static int collect(struct staging *staging, struct staged *staged, const struct piece *piece)
+static int collect(struct staging *staging, struct staged *staged, const struct view_bytes *bytes)
 {
     uint64_t end;
     bool begins = !staging_is_collected(staged);
-    int error = __builtin_add_overflow(piece->offset, piece->n, &end) ? -EFBIG : 0;
+    int error = __builtin_add_overflow(bytes->offset, bytes->n, &end) ? -EFBIG : 0;
     if (!error && begins)
-        error = begin_collecting(staging, staged, piece->offset);
+        error = begin_collecting(staging, staged, bytes->offset);
     if (!error && end > staged->content.n)
         error = resize(staging, staged, end);
     if (error)
         return tell_of_room(staging, staged, error);
-    memcpy(staged->content.bytes + piece->offset, piece->bytes, piece->n);
+    memcpy(staged->content.bytes + bytes->offset, bytes->bytes, bytes->n);
     staged->failure = 0;
     staged->is_refused = false;
     atomic_store(&staged->is_collected, true);
@@ -519,16 +512,16 @@ static int collect(struct staging *staging, struct staged *staged, const struct 
 }
 
 /* To one that is truncated or new. It has been entered; the lock is dropped meanwhile. */
-static int write_waiting(struct staging *staging, struct staged *staged, const struct piece *piece,
-                         bool sparsify, size_t *written)
+static int write_waiting(struct staging *staging, struct staged *staged,
+                         const struct view_bytes *bytes, size_t *written)
 {
     struct views *views = staged->views;
     enum view_kind view = staged->key.view;
     bool is_truncated = staged->is_staged && !staged->is_new;
     pthread_mutex_unlock(&staging->lock);
-    int error = (is_truncated ? view_replace : view_write)(
-        views, view, staged->key.frame, piece->offset, piece->bytes, piece->n, sparsify, written);
-    uint64_t end = error ? 0 : piece->offset + *written;
+    int error =
+        (is_truncated ? view_replace : view_write)(views, view, staged->key.frame, bytes, written);
+    uint64_t end = error ? 0 : bytes->offset + *written;
     bool counts = !error && end > view_head_size(views, view);
     pthread_mutex_lock(&staging->lock);
     staged->is_closed = false;
@@ -539,25 +532,22 @@ static int write_waiting(struct staging *staging, struct staged *staged, const s
     return error;
 }
 
-int staging_write_dense(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
-                        uint64_t offset, bool sparsify, size_t *written)
+int staging_write_dense(struct staging *staging, struct staged *staged,
+                        const struct view_bytes *bytes, size_t *written)
 {
     struct views *views = staged->views;
     enum view_kind view = staged->key.view;
-    uint64_t frame = staged->key.frame;
-    const struct piece piece = {bytes, n, offset};
     if (!atomic_load(&staged->waits)) {
-        int error = view_write(views, view, frame, offset, bytes, n, sparsify, written);
-        if (error != -EINVAL || !may_collect(staging, staged, &piece))
+        int error = view_write(views, view, staged->key.frame, bytes, written);
+        if (error != -EINVAL || !may_collect(staging, staged, bytes))
             return error;
     }
     enter(staging, staged);
-    int error = staging_is_collected(staged)
-                    ? -EINVAL
-                    : write_waiting(staging, staged, &piece, sparsify, written);
-    if (error == -EINVAL && may_collect(staging, staged, &piece)) {
-        error = collect(staging, staged, &piece);
-        *written = n;
+    int error =
+        staging_is_collected(staged) ? -EINVAL : write_waiting(staging, staged, bytes, written);
+    if (error == -EINVAL && may_collect(staging, staged, bytes)) {
+        error = collect(staging, staged, bytes);
+        *written = bytes->n;
     }
     leave(staging, staged);
     return error;

@@ -93,8 +93,8 @@ void staging_refuse(struct staging *staging, struct staged *staged, bool *change
 
 /* As view_write, or as view_replace if the view is truncated, or into what is collected: -ENOSPC,
  * and -EFBIG, which are logged. */
-int staging_write_dense(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
-                        uint64_t offset, bool sparsify, size_t *written);
+int staging_write_dense(struct staging *staging, struct staged *staged,
+                        const struct view_bytes *bytes, size_t *written);
 
 /* Whether what is written to it is collected. */
 bool staging_is_collected(const struct staged *staged);

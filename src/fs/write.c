@@ -27,10 +27,10 @@ static bool may_have_changed(int error)
 
 /* ---- write: *change, whose node is NULL if nothing can have changed ---- */
 
-static int write_staged(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
-                        uint64_t offset, struct change *change)
+static int write_staged(struct mount *mount, struct open_file *file, const struct view_bytes *bytes,
+                        struct change *change)
 {
-    int error = staging_write(mount->staging, file->staged, bytes, n, offset);
+    int error = staging_write(mount->staging, file->staged, bytes->bytes, bytes->n, bytes->offset);
     if (error)
         return error;
     mount_asked(mount, file->node, file->inode.frame);
@@ -50,13 +50,6 @@ static void note_collected(struct mount *mount, struct open_file *file, struct c
     atomic_store(&file->has_asked, true);
 }
 
-static int write_dense(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
-                       uint64_t offset, size_t *written)
-{
-    return staging_write_dense(mount->staging, file->staged, bytes, n, offset,
-                               mount->options->sparsify, written);
-}
-
 /* With the first element that is written all of such a dataset gets its place, and the fill value
  * everywhere, however large it is: that can be ended, as nothing of it counts before its end. */
 static bool makes_room(const struct open_file *file)
@@ -66,31 +59,31 @@ static bool makes_room(const struct open_file *file)
 }
 
 static int write_or_end(fuse_req_t request, struct mount *mount, struct open_file *file,
-                        const char *bytes, size_t n, uint64_t offset, size_t *written)
+                        const struct view_bytes *bytes, size_t *written)
 {
     CHANGING(request);
-    return write_dense(mount, file, bytes, n, offset, written);
+    return staging_write_dense(mount->staging, file->staged, bytes, written);
 }
 
-static int write_matrix(struct mount *mount, struct open_file *file, const char *bytes, size_t n,
-                        uint64_t offset, struct change *change)
+static int write_matrix(struct mount *mount, struct open_file *file, const struct view_bytes *bytes,
+                        struct change *change)
 {
-    int error =
-        matrix_write(mount->matrices, file->matrix, inode_view(file->inode), bytes, n, offset);
+    int error = matrix_write(mount->matrices, file->matrix, inode_view(file->inode), bytes->bytes,
+                             bytes->n, bytes->offset);
     note_collected(mount, file, change);
     return error;
 }
 
 static int write_view(fuse_req_t request, struct mount *mount, struct open_file *file,
-                      const char *bytes, size_t n, uint64_t offset, size_t *written,
-                      struct change *change)
+                      const struct view_bytes *bytes, size_t *written, struct change *change)
 {
     enum view_kind kind = inode_view(file->inode);
-    uint64_t frame = file->inode.frame, first, last, frames = views_frames(file->views);
+    uint64_t frame = file->inode.frame, frames = views_frames(file->views);
     mount_apply_staged(mount, file->node, file->inode);
     bool was_empty = staging_is_empty(mount->staging, file->node, kind, frame);
-    int error = makes_room(file) ? write_or_end(request, mount, file, bytes, n, offset, written)
-                                 : write_dense(mount, file, bytes, n, offset, written);
+    int error = makes_room(file)
+                    ? write_or_end(request, mount, file, bytes, written)
+                    : staging_write_dense(mount->staging, file->staged, bytes, written);
     if (!staging_waits(file->staged))
         atomic_store(&file->has_asked, false);
     if (!error && staging_is_collected(file->staged)) {
@@ -99,9 +92,11 @@ static int write_view(fuse_req_t request, struct mount *mount, struct open_file 
     }
     if (!may_have_changed(error))
         return error;
-    view_frames_of(file->views, kind, frame, offset, error ? n : *written, &first, &last);
+    struct view_frames changed =
+        view_frames_of(file->views, kind, frame, bytes->offset, error ? bytes->n : *written);
     *change = was_empty ? open_file_change(file, frames)
-                        : mount_change_since(file->node, file->views, frames, first, last);
+                        : mount_change_since(file->node, file->views, frames, changed.first,
+                                             changed.last);
     mount_written(mount, file->node, change->first, change->last);
     return error;
 }
@@ -169,6 +164,7 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
                             .written = n,
                             .offset = (uint64_t)offset,
                             .is_of_map = info->writepage};
+    const struct view_bytes given = {(uint64_t)offset, bytes, n, mount->options->sparsify};
     struct change change = {0};
     open_file_use(opened);
     bool is_control = control_is_writable(mount, file->inode.entry);
@@ -188,12 +184,11 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     else if (is_appending(info))
         answer.error = -EFBIG;
     else if (is_selection)
-        answer.error = write_staged(mount, file, bytes, n, (uint64_t)offset, &change);
+        answer.error = write_staged(mount, file, &given, &change);
     else if (file->matrix)
-        answer.error = write_matrix(mount, file, bytes, n, (uint64_t)offset, &change);
+        answer.error = write_matrix(mount, file, &given, &change);
     else
-        answer.error =
-            write_view(request, mount, file, bytes, n, (uint64_t)offset, &answer.written, &change);
+        answer.error = write_view(request, mount, file, &given, &answer.written, &change);
     if (answer.error == -EFBIG)
         answer.error = tell_end(mount, file, is_appending(info) ? UINT64_MAX : (uint64_t)offset);
     if (answer.error == -EINVAL && !is_selection)
@@ -361,8 +356,9 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
                          struct change *change)
 {
     enum view_kind kind = inode_view(inode);
-    uint64_t total, first = inode.frame, last = inode.frame;
-    bool changed = true;
+    struct view_frames changed = {inode.frame, inode.frame};
+    uint64_t total;
+    bool is_changed = true;
     if (!sfs_is_writable(node_file(node)))
         return -EROFS;
     if (!view_writable(views, kind))
@@ -381,12 +377,12 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     if (is_before_writing(views, kind, file, by_opening, size)) {
         staging_truncate_dense(mount->staging, file->staged);
         atomic_store(&file->has_asked, true);
-        *change = mount_change(node, first, last);
+        *change = mount_change(node, inode.frame, inode.frame);
         change->views = 1u << kind;
         return 0;
     }
     if (kind == VIEW_DEFINED) {
-        error = staging_truncate(mount->staging, node, inode.frame, size, !file, &changed);
+        error = staging_truncate(mount->staging, node, inode.frame, size, !file, &is_changed);
     } else {
         error = view_size(views, kind, inode.frame, &total);
         if (error)
@@ -396,13 +392,13 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
             error = refusal_say(mount, node, REFUSAL_END);
         if (!may_have_changed(error) || size >= total)
             return error;
-        view_frames_of(views, kind, inode.frame, size, total - size, &first, &last);
+        changed = view_frames_of(views, kind, inode.frame, size, total - size);
     }
     /* A truncation to nothing that is staged is applied when another view is looked at: they all
      * must be asked for again. */
-    *change = mount_change(node, first, last);
-    if (changed)
-        mount_written(mount, node, first, last);
+    *change = mount_change(node, changed.first, changed.last);
+    if (is_changed)
+        mount_written(mount, node, changed.first, changed.last);
     return error;
 }
 
@@ -553,7 +549,7 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
                     uint64_t n, struct change *change)
 {
     enum view_kind kind = inode_view(file->inode);
-    uint64_t frame = file->inode.frame, first, last;
+    uint64_t frame = file->inode.frame;
     bool punch = mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
     bool zero =
         mode == FALLOC_FL_ZERO_RANGE || mode == (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE);
@@ -574,9 +570,9 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
                       : view_zero(file->views, kind, frame, offset, n, mount->options->sparsify);
     if (!may_have_changed(error))
         return error;
-    view_frames_of(file->views, kind, frame, offset, n, &first, &last);
+    struct view_frames changed = view_frames_of(file->views, kind, frame, offset, n);
     if (!change->node)
-        *change = mount_change(file->node, first, last);
+        *change = mount_change(file->node, changed.first, changed.last);
     mount_written(mount, file->node, change->first, change->last);
     return error;
 }

@@ -20,7 +20,8 @@ static int read_all(struct views *views, uint64_t frame, struct kept *kept)
 {
     for (size_t at = 0; at < kept->n;) {
         struct view_part part;
-        int error = view_read(views, VIEW_RAW, frame, at, kept->n - at, kept->bytes + at, &part);
+        int error = view_read(views, VIEW_RAW, frame,
+                              &(struct view_room){at, kept->n - at, kept->bytes + at}, &part);
         if (error)
             return error;
         size_t n = part.n;
@@ -70,7 +71,8 @@ static void restore(struct views *views, uint64_t frame, const struct kept *kept
     if (kept->is_blank)
         error = view_truncate(views, VIEW_RAW, frame, 0);
     else if (kept->bytes)
-        error = view_write(views, VIEW_RAW, frame, 0, kept->bytes, kept->n, false, &written);
+        error = view_write(views, VIEW_RAW, frame,
+                           &(struct view_bytes){.bytes = kept->bytes, .n = kept->n}, &written);
     if (!error && kept->defined) {
         const struct view_head defined = view_held_bytes(kept->defined);
         error = view_set_defined(views, frame, defined.bytes, defined.n);
@@ -94,12 +96,14 @@ static int check(struct views *views, enum view_kind kind, const char *bytes, si
 }
 
 /* Header bytes alone leave an empty frame. */
-static int replace(struct views *views, enum view_kind kind, uint64_t frame, const char *bytes,
-                   size_t n, bool sparsify)
+static int replace(struct views *views, enum view_kind kind, uint64_t frame,
+                   const struct view_content *content)
 {
+    const struct view_bytes bytes = {
+        .bytes = content->bytes, .n = content->n, .sparsify = content->sparsify};
     size_t written;
-    if (n > view_head_size(views, kind))
-        return view_replace(views, kind, frame, 0, bytes, n, sparsify, &written);
+    if (bytes.n > view_head_size(views, kind))
+        return view_replace(views, kind, frame, &bytes, &written);
     return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)
                                        : views_extend(views, frame + 1);
 }
@@ -136,7 +140,7 @@ static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
     error = keep_present(views, frame, content->most_kept, is_whole, &kept);
     if (error)
         return error;
-    error = replace(views, kind, frame, content->bytes, content->n, content->sparsify);
+    error = replace(views, kind, frame, content);
     end_change(views, frame, is_new, error, &kept);
     return error;
 }

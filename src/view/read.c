@@ -182,13 +182,14 @@ static size_t bytes_before(uint64_t end, uint64_t offset, size_t n)
     return offset >= end ? 0 : end - offset < n ? (size_t)(end - offset) : n;
 }
 
-static int read_source(const struct source *source, uint64_t offset, size_t n, char *buffer,
+static int read_source(const struct source *source, const struct view_room *room,
                        struct view_part *part)
 {
     const struct view_head *head = &source->head;
-    uint64_t end = head->n + source->body_bytes;
+    uint64_t offset = room->offset, end = head->n + source->body_bytes;
+    size_t n = bytes_before(end + source->tail_bytes, offset, room->n);
+    char *buffer = room->buffer;
     int error = 0;
-    n = bytes_before(end + source->tail_bytes, offset, n);
     *part = (struct view_part){.bytes = buffer, .n = n};
     if (n == 0)
         return 0;
@@ -211,8 +212,8 @@ static int read_source(const struct source *source, uint64_t offset, size_t n, c
     return error;
 }
 
-int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,
-              void *buffer, struct view_part *part)
+int view_read(struct views *views, enum view_kind kind, uint64_t frame,
+              const struct view_room *room, struct view_part *part)
 {
     LOOKING_AT(views);
     int error = 0;
@@ -221,7 +222,7 @@ int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
         error = source_begin(views, kind, frame, true, &source);
         if (error)
             return error;
-        error = read_source(&source, offset, n, buffer, part);
+        error = read_source(&source, room, part);
         source_end(&source);
         if (error != -EAGAIN)
             break;

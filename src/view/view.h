@@ -182,10 +182,17 @@ struct view_part {
     struct sfs_loan loan; /* holder is NULL if nothing is lent */
 };
 
-/* Up to n bytes from offset on, fewer only at the end of the view. `buffer` has room for n and is
- * used if the bytes cannot be lent. The part must be given back with view_return after use. */
-int view_read(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, size_t n,
-              void *buffer, struct view_part *part);
+/* What is read of a view: n bytes from an offset on; buffer has room for them. */
+struct view_room {
+    uint64_t offset;
+    size_t n;
+    void *buffer;
+};
+
+/* Up to n bytes, fewer only at the end of the view. The buffer is used if the bytes cannot be lent.
+ * The part must be given back with view_return after use. */
+int view_read(struct views *views, enum view_kind kind, uint64_t frame,
+              const struct view_room *room, struct view_part *part);
 void view_return(struct views *views, struct view_part *part);
 
 /* The encoded selection of a frame of a sparse dataset, as it is now; it stays so until it is
@@ -206,19 +213,27 @@ bool views_show_others(const struct views *views);
 /* Whether a view takes writes at all: raw, npy, tiff, stacks, and .defined of a sparse dataset. */
 bool view_writable(struct views *views, enum view_kind kind);
 
-/* Writes n bytes at offset of a raw, npy, tiff or stack view. Header bytes must be the ones shown,
- * else -EINVAL, and nothing is written. Of a range that reaches over the end *written bytes are
- * written, up to it; -EFBIG: it begins at or behind the end. sparsify as sfs_write_bytes has it.
+/* What is written to a view: n bytes from an offset on. sparsify as sfs_write_bytes has it. */
+struct view_bytes {
+    uint64_t offset;
+    const void *bytes;
+    size_t n;
+    bool sparsify;
+};
+
+/* Writes to a raw, npy, tiff or stack view. Header bytes must be the ones shown, else -EINVAL, and
+ * nothing is written. Of a range that reaches over the end *written bytes are written, up to it;
+ * -EFBIG: it begins at or behind the end.
  * With its first bytes behind the header a frame behind the last comes to be, if views_may_extend
  * says so; after an error there are as many as before. */
-int view_write(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
-               const void *bytes, size_t n, bool sparsify, size_t *written);
+int view_write(struct views *views, enum view_kind kind, uint64_t frame,
+               const struct view_bytes *bytes, size_t *written);
 
 /* The same for a view that was truncated to nothing before: if bytes of the body are written the
  * rest of it is erased, so that nothing is gone when they cannot be. Header bytes alone change
  * nothing. */
-int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
-                 const void *bytes, size_t n, bool sparsify, size_t *written);
+int view_replace(struct views *views, enum view_kind kind, uint64_t frame,
+                 const struct view_bytes *bytes, size_t *written);
 
 /* The whole new content of a view of one frame that can be written: all of it is taken or nothing,
  * elements of which there are no bytes are erased, and one behind the last comes to be. Errors as
@@ -312,8 +327,11 @@ int view_begin_unfinished(struct views *views, uint64_t frame, size_t most_bytes
 
 /* The frames, first to last, that a range of bytes of a view touches; the frame itself for views of
  * one frame. */
-void view_frames_of(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
-                    uint64_t n, uint64_t *first, uint64_t *last);
+struct view_frames {
+    uint64_t first, last;
+};
+struct view_frames view_frames_of(struct views *views, enum view_kind kind, uint64_t frame,
+                                  uint64_t offset, uint64_t n);
 
 /* The bytes of a stack in which frames first to last are; of other views, and where there is no
  * such frame, all: n 0. */

@@ -112,14 +112,15 @@ static int write_body(void *context)
 
 /* Cuts a range off at the end of the view, and its header bytes, which must be those that are
  * shown. */
-static int take_body(struct views *views, const struct write_target *target, uint64_t offset,
-                     const char *bytes, size_t *n, struct body_bytes *body)
+static int take_body(struct views *views, const struct write_target *target,
+                     const struct view_bytes *given, size_t *n, struct body_bytes *body)
 {
+    const char *bytes = given->bytes;
     size_t head = target->head->n, in_head = 0;
-    uint64_t size = head + target->body_bytes;
+    uint64_t offset = given->offset, size = head + target->body_bytes;
     if (offset >= size)
         return -EFBIG;
-    *n = *n < size - offset ? *n : (size_t)(size - offset);
+    *n = given->n < size - offset ? given->n : (size_t)(size - offset);
     if (offset < head) {
         in_head = *n < head - offset ? *n : head - (size_t)offset;
         if (memcmp(bytes, target->head->bytes + offset, in_head) != 0)
@@ -129,22 +130,23 @@ static int take_body(struct views *views, const struct write_target *target, uin
                                 .target = target,
                                 .offset = in_head < *n ? offset + in_head - head : 0,
                                 .bytes = bytes + in_head,
-                                .n = *n - in_head};
+                                .n = *n - in_head,
+                                .sparsify = given->sparsify};
     return 0;
 }
 
-int view_write(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
-               const void *bytes, size_t n, bool sparsify, size_t *written)
+int view_write(struct views *views, enum view_kind kind, uint64_t frame,
+               const struct view_bytes *bytes, size_t *written)
 {
     LOOKING_AT(views);
     struct write_target target;
     struct body_bytes body;
+    size_t n;
     int error = target_get(views, kind, frame, &target);
     if (!error)
-        error = take_body(views, &target, offset, bytes, &n, &body);
+        error = take_body(views, &target, bytes, &n, &body);
     if (error)
         return error;
-    body.sparsify = sparsify;
     if (body.n > 0)
         error = change_frame(views, kind, frame, write_body, &body);
     if (!error)
@@ -174,21 +176,21 @@ static int pad_elements(struct body_bytes *body, char **padded)
     return 0;
 }
 
-int view_replace(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
-                 const void *bytes, size_t n, bool sparsify, size_t *written)
+int view_replace(struct views *views, enum view_kind kind, uint64_t frame,
+                 const struct view_bytes *bytes, size_t *written)
 {
     LOOKING_AT(views);
     struct write_target target;
     struct body_bytes body;
+    size_t n;
     char *padded = NULL;
     int error = target_get(views, kind, frame, &target);
     if (!error)
-        error = take_body(views, &target, offset, bytes, &n, &body);
+        error = take_body(views, &target, bytes, &n, &body);
     if (!error && body.n > 0)
         error = pad_elements(&body, &padded);
     if (error)
         return error;
-    body.sparsify = sparsify;
     bool was_new = is_new(views, kind, frame);
     if (body.n > 0)
         error = change_frame(views, kind, frame, write_body, &body);
@@ -324,23 +326,20 @@ int view_begin_unfinished(struct views *views, uint64_t frame, size_t most_bytes
     return sfs_begin_unfinished(views->dataset, &slab, unfinished);
 }
 
-void view_frames_of(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
-                    uint64_t n, uint64_t *first, uint64_t *last)
+struct view_frames view_frames_of(struct views *views, enum view_kind kind, uint64_t frame,
+                                  uint64_t offset, uint64_t n)
 {
     LOOKING_AT(views);
-    *first = *last = frame;
     if (!view_is_stack(kind))
-        return;
-    *first = *last = 0;
+        return (struct view_frames){frame, frame};
     if (views->frame_bytes == 0 || !has_view(views, kind))
-        return;
+        return (struct view_frames){0};
     struct write_target stack = {.head = &views->heads[kind], .body_bytes = views->total_bytes};
     uint64_t begin, end, most = views->frames > 0 ? views->frames - 1 : 0;
     target_cut(&stack, offset, n, &begin, &end);
-    *first = begin / views->frame_bytes;
-    *last = end > begin ? (end - 1) / views->frame_bytes : *first;
-    *first = *first < most ? *first : most;
-    *last = *last < most ? *last : most;
+    uint64_t first = begin / views->frame_bytes;
+    uint64_t last = end > begin ? (end - 1) / views->frame_bytes : first;
+    return (struct view_frames){first < most ? first : most, last < most ? last : most};
 }
 
 void view_bytes_of(struct views *views, enum view_kind kind, uint64_t first, uint64_t last,

@@ -239,7 +239,8 @@ static int read_views(struct sfs_file *file, const char *name)
             continue;
         error = view_size(views, kind, 1, &bytes);
         if (!error)
-            error = view_read(views, kind, 1, 0, sizeof(buffer), buffer, &part);
+            error =
+                view_read(views, kind, 1, &(struct view_room){0, sizeof(buffer), buffer}, &part);
         if (!error)
             view_return(views, &part);
         if (!error && view_seek(views, kind, 1, 0, false, &bytes) == -ENOMEM)
@@ -924,8 +925,9 @@ static int write_views(void)
                   views_open(sparse.file, sfs_dataset_address(sparse.dataset), "/x", 1, &views)))
         ;
     for (int sparsify = 0; sparsify < 2; sparsify++)
-        while (failed(&sparse, view_write(views, VIEW_STACK_RAW, 0, 121, bytes, sizeof(bytes),
-                                          sparsify, &written)))
+        while (failed(&sparse, view_write(views, VIEW_STACK_RAW, 0,
+                                          &(struct view_bytes){121, bytes, sizeof(bytes), sparsify},
+                                          &written)))
             ;
     memcpy((char *)sparse.model + 121, bytes, sizeof(bytes));
     while (failed(&sparse, view_size(views, VIEW_CSR_DATA, 0, &size)))
@@ -944,7 +946,8 @@ static int write_views(void)
     for (int k = 0; k < 30; k++) /* what frame 2 has not, goes */
         if (!sparse.model[2][k])
             sparse.model[3][k] = 0;
-    while (failed(&sparse, view_write(views, VIEW_RAW, SPARSE_ROWS + 1, 1, bytes, 7, false,
+    while (failed(&sparse, view_write(views, VIEW_RAW, SPARSE_ROWS + 1,
+                                      &(struct view_bytes){1, bytes, 7, false},
                                       &written))) /* which has no frame left behind */
         assert_int_equal(views_frames(views), SPARSE_ROWS);
     while (failed(&sparse, views_extend(views, SPARSE_ROWS + 2)))

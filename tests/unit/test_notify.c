@@ -88,7 +88,8 @@ static const struct node *write_datasets(const struct mounted *mounted)
         snprintf(name, sizeof(name), "%u", i);
         node = look_up(mounted, node_get(mounted->nodes, 0), name);
         assert_int_equal(node_get_views(mounted->nodes, node, &views), 0);
-        assert_int_equal(view_write(views, VIEW_RAW, 0, 0, "abcd", 4, false, &written), 0);
+        assert_int_equal(
+            view_write(views, VIEW_RAW, 0, &(struct view_bytes){0, "abcd", 4, false}, &written), 0);
         node_put_views(mounted->nodes, node);
     }
     return node;

@@ -284,7 +284,8 @@ static unsigned char *read_all(struct views *views, enum view_kind kind, uint64_
     uint64_t size;
     assert_int_equal(view_size(views, kind, frame, &size), 0);
     unsigned char *bytes = allocate(size + 1);
-    assert_int_equal(view_read(views, kind, frame, 0, size + 1, bytes, &part), 0);
+    assert_int_equal(view_read(views, kind, frame, &(struct view_room){0, size + 1, bytes}, &part),
+                     0);
     assert_int_equal(part.n, size);
     if (part.bytes != bytes)
         memcpy(bytes, part.bytes, size);
@@ -341,8 +342,9 @@ static void change_by_write(struct model *model)
     if (offset < body.head)
         memcpy(bytes, before + offset, n < body.head - offset ? n : body.head - offset);
     free(before);
-    assert_int_equal(
-        view_write(either(model), body.kind, body.frame, offset, bytes, n, sparsify, &written), 0);
+    assert_int_equal(view_write(either(model), body.kind, body.frame,
+                                &(struct view_bytes){offset, bytes, n, sparsify}, &written),
+                     0);
     n = n < size - offset ? n : size - offset;
     assert_int_equal(written, n);
     uint64_t skip = offset < body.head ? body.head - offset : 0;
@@ -406,9 +408,9 @@ static void change_by_replacing(struct model *model)
     if (offset < body.head)
         memcpy(bytes, before + offset, n < body.head - offset ? n : body.head - offset);
     free(before);
-    assert_int_equal(
-        view_replace(either(model), body.kind, body.frame, offset, bytes, n, sparsify, &written),
-        0);
+    assert_int_equal(view_replace(either(model), body.kind, body.frame,
+                                  &(struct view_bytes){offset, bytes, n, sparsify}, &written),
+                     0);
     n = n < size - offset ? n : size - offset;
     assert_int_equal(written, n);
     uint64_t skip = offset < body.head ? body.head - offset : 0;
@@ -726,7 +728,8 @@ static void other_header_bytes_are_refused(void **state)
         unsigned char *bytes = read_all(model.views[0], headed[i], 1, &n);
         memset(bytes + n - 20, 0x55, 20);
         bytes[7] ^= 1;
-        assert_int_equal(view_write(model.views[0], headed[i], 1, 0, bytes, n, false, &written),
+        assert_int_equal(view_write(model.views[0], headed[i], 1,
+                                    &(struct view_bytes){0, bytes, n, false}, &written),
                          -EINVAL);
         assert_int_equal(written, 77);
         free(bytes);
@@ -748,9 +751,10 @@ static void behind_the_end_nothing_is_written(void **state)
         assert_int_equal(view_size(views, dense_kinds[i], 2, &size), 0);
         past[2] -= size;
         for (size_t k = 0; k < COUNT(past); k++)
-            assert_int_equal(
-                view_write(views, dense_kinds[i], 2, size + past[k], bytes, 5, false, &written),
-                -EFBIG);
+            assert_int_equal(view_write(views, dense_kinds[i], 2,
+                                        &(struct view_bytes){size + past[k], bytes, 5, false},
+                                        &written),
+                             -EFBIG);
         assert_int_equal(written, 77);
         assert_int_equal(view_truncate(views, dense_kinds[i], 2, size), 0);
         assert_int_equal(view_truncate(views, dense_kinds[i], 2, size + 1), -EFBIG);
@@ -838,7 +842,8 @@ static void check_not_writable(struct views *views, enum view_kind kind, int err
     size_t written;
     bool is_together = view_is_csr(kind) && error == -EOPNOTSUPP;
     assert_int_equal(view_writable(views, kind), is_together);
-    assert_int_equal(view_write(views, kind, 0, 0, bytes, 4, false, &written), error);
+    assert_int_equal(view_write(views, kind, 0, &(struct view_bytes){0, bytes, 4, false}, &written),
+                     error);
     assert_int_equal(view_truncate(views, kind, 0, 0), error);
     assert_int_equal(view_punch(views, kind, 0, 0, 4), error);
     assert_int_equal(view_zero(views, kind, 0, 0, 4, false), error);
@@ -961,21 +966,26 @@ static void a_frame_comes_to_be_with_its_first_bytes(void **state)
         size_t head = view_head_size(views, VIEW_NPY);
         assert_int_equal(size, all);
         bytes[20] ^= 1;
-        assert_int_equal(view_write(views, VIEW_NPY, frames + 2, 0, bytes, all, false, &written),
+        assert_int_equal(view_write(views, VIEW_NPY, frames + 2,
+                                    &(struct view_bytes){0, bytes, all, false}, &written),
                          -EINVAL);
         bytes[20] ^= 1;
-        assert_int_equal(view_write(views, VIEW_NPY, frames + 2, 0, bytes, head, false, &written),
+        assert_int_equal(view_write(views, VIEW_NPY, frames + 2,
+                                    &(struct view_bytes){0, bytes, head, false}, &written),
                          0);
-        assert_int_equal(view_replace(views, VIEW_NPY, frames + 2, 0, bytes, head, false, &written),
+        assert_int_equal(view_replace(views, VIEW_NPY, frames + 2,
+                                      &(struct view_bytes){0, bytes, head, false}, &written),
                          0);
-        assert_int_equal(view_write(views, VIEW_RAW, frames + 2, all, bytes, 1, false, &written),
+        assert_int_equal(view_write(views, VIEW_RAW, frames + 2,
+                                    &(struct view_bytes){all, bytes, 1, false}, &written),
                          -EFBIG);
         log_quietly();
         if (kinds[i].how == SPARSE)
             assert_int_equal(view_set_defined(views, frames + 1, bytes, all), -EINVAL);
         for (int k = 0; k < 2; k++)
             assert_int_equal(views_frames(model.views[k]), frames);
-        assert_int_equal(view_write(views, VIEW_NPY, frames + 2, 0, bytes, all, false, &written),
+        assert_int_equal(view_write(views, VIEW_NPY, frames + 2,
+                                    &(struct view_bytes){0, bytes, all, false}, &written),
                          0);
         assert_int_equal(written, all);
         for (int k = 0; k < 2; k++) {
@@ -1009,19 +1019,25 @@ static void an_empty_dataset_takes_nothing_until_it_has_grown(void **state)
     H5Pset_chunk(dcpl, 3, chunk_dims);
     struct views *views = view_made(H5T_STD_U8LE, H5Screate_simple(3, dims, max_dims), dcpl, &file);
     assert_int_equal(views_frames(views), 0);
-    assert_int_equal(view_write(views, VIEW_STACK_RAW, 0, 0, "ab", 2, false, &written), -EFBIG);
+    assert_int_equal(
+        view_write(views, VIEW_STACK_RAW, 0, &(struct view_bytes){0, "ab", 2, false}, &written),
+        -EFBIG);
     assert_int_equal(view_truncate(views, VIEW_STACK_RAW, 0, 0), 0);
     assert_int_equal(views_extend(views, 6), -EFBIG);
     assert_int_equal(views_extend(views, 2), 0);
     assert_int_equal(view_size(views, VIEW_STACK_RAW, 0, &size), 0);
     assert_int_equal(size, 12);
-    assert_int_equal(view_write(views, VIEW_STACK_RAW, 0, 5, "abcdefghi", 9, false, &written), 0);
+    assert_int_equal(view_write(views, VIEW_STACK_RAW, 0,
+                                &(struct view_bytes){5, "abcdefghi", 9, false}, &written),
+                     0);
     assert_int_equal(written, 7);
     views_close(views);
     assert_int_equal(sfs_close(file), 0);
 
     views = view_made(H5T_STD_U8LE, H5Screate(H5S_NULL), H5P_DEFAULT, &file);
-    assert_int_equal(view_write(views, VIEW_STACK_RAW, 0, 0, "ab", 2, false, &written), -EFBIG);
+    assert_int_equal(
+        view_write(views, VIEW_STACK_RAW, 0, &(struct view_bytes){0, "ab", 2, false}, &written),
+        -EFBIG);
     views_close(views);
     assert_int_equal(sfs_close(file), 0);
 }
@@ -1117,22 +1133,22 @@ static void the_frames_of_a_range_are_those_it_touches(void **state)
     (void)state;
     static struct model model;
     create_model(&model, &small);
-    uint64_t first, last, frame_bytes = 20 * sizeof(uint16_t);
+    uint64_t frame_bytes = 20 * sizeof(uint16_t);
     for (int i = 0; i < 500; i++) {
         struct body body = random_body(&model);
         uint64_t offset = random_below(body.head + body.bytes + 20), n = random_between(1, 90);
-        view_frames_of(model.views[0], body.kind, body.frame, offset, n, &first, &last);
+        struct view_frames found = view_frames_of(model.views[0], body.kind, body.frame, offset, n);
         if (body.bytes == frame_bytes) {
-            assert_int_equal(first, body.frame);
-            assert_int_equal(last, body.frame);
+            assert_int_equal(found.first, body.frame);
+            assert_int_equal(found.last, body.frame);
             continue;
         }
         for (uint64_t at = offset; at < offset + n && at < body.head + body.bytes; at++)
             if (at >= body.head)
-                assert_in_range((at - body.head) / frame_bytes, first, last);
-        assert_in_range(last, first, 2);
+                assert_in_range((at - body.head) / frame_bytes, found.first, found.last);
+        assert_in_range(found.last, found.first, 2);
         if (offset >= body.head && offset < body.head + body.bytes)
-            assert_int_equal(first, (offset - body.head) / frame_bytes);
+            assert_int_equal(found.first, (offset - body.head) / frame_bytes);
     }
     close_model(&model);
 }
@@ -1163,7 +1179,7 @@ static bool reads(struct views *views, enum view_kind kind, uint64_t frame, uint
                   void *buffer, size_t n)
 {
     struct view_part part;
-    if (view_read(views, kind, frame, offset, n, buffer, &part) != 0)
+    if (view_read(views, kind, frame, &(struct view_room){offset, n, buffer}, &part) != 0)
         return false;
     bool complete = part.n == n;
     if (complete && part.bytes != buffer)
@@ -1178,7 +1194,8 @@ static void write_lane(struct views *views, uint64_t thread, uint64_t round)
     uint64_t element = round * 5 % (ROWS * COLUMNS), offset = element * 8 + thread * LANE;
     uint16_t mine = (uint16_t)(round * THREADS + thread), seen;
     size_t written;
-    expect(view_write(views, VIEW_RAW, 0, offset, &mine, LANE, round & 1, &written) == 0);
+    expect(view_write(views, VIEW_RAW, 0, &(struct view_bytes){offset, &mine, LANE, round & 1},
+                      &written) == 0);
     expect(reads(views, VIEW_RAW, 0, offset, &seen, LANE) && seen == mine);
 }
 
@@ -1190,7 +1207,8 @@ static void write_own(struct views *views, uint64_t thread, unsigned char *model
     unsigned char bytes[40], seen[ROWS * COLUMNS * 8];
     random_fill(bytes, n);
     memcpy(model + offset, bytes, n);
-    expect(view_write(views, VIEW_RAW, frame, offset, bytes, n, false, &written) == 0);
+    expect(view_write(views, VIEW_RAW, frame, &(struct view_bytes){offset, bytes, n, false},
+                      &written) == 0);
     if (random_below(8) == 0) {
         memset(model + 80, 0, sizeof(seen) - 80);
         expect(view_truncate(views, VIEW_RAW, frame, 80) == 0);
@@ -1230,7 +1248,8 @@ static void meet(struct views *views)
         break;
     case 4: {
         struct view_part part;
-        int error = view_read(views, VIEW_CSR_DATA, 0, 0, sizeof(seen), seen, &part);
+        int error =
+            view_read(views, VIEW_CSR_DATA, 0, &(struct view_room){0, sizeof(seen), seen}, &part);
         expect(error == 0 || error == -EAGAIN);
         if (!error)
             view_return(views, &part);
@@ -1239,8 +1258,9 @@ static void meet(struct views *views)
         break;
     }
     default:
-        expect(view_write(views, VIEW_RAW, frame, offset, bytes, sizeof(bytes), false, &written) ==
-               0);
+        expect(view_write(views, VIEW_RAW, frame,
+                          &(struct view_bytes){offset, bytes, sizeof(bytes), false},
+                          &written) == 0);
     }
 }
 
