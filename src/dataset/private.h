@@ -21,7 +21,7 @@ struct slots;
 struct store_found;
 struct virtual;
 
-/* Calls on a dataset, which keep its dims as they are, and those that change something (use.c). */
+/* Calls on a dataset, which keep its dims as they are, and those that change something (concurrent_calls.c). */
 struct use {
     pthread_rwlock_t lock;         /* for reading during calls; for writing while dims change */
     atomic_uint_least64_t changes; /* change counter; low 16 bits: number of running changes */
@@ -389,7 +389,7 @@ bool dataset_decodes(const struct sfs_dataset *dataset);
 int dataset_read_box(struct sfs_dataset *dataset, const struct box *box, const struct place *place,
                      int depth);
 
-/* left.c: before libhdf5 reads a dataset: whether it may. -EIO, and the log says why; -ENOMEM,
+/* virtual_scalar.c: before libhdf5 reads a dataset: whether it may. -EIO, and the log says why; -ENOMEM,
  * -EINTR.
  */
 int left_check(struct sfs_dataset *dataset);

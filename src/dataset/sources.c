@@ -577,6 +577,13 @@ int source_get(struct source *source, bool is_expected, struct sfs_dataset **dat
     return error;
 }
 
+int source_missing(int error, bool fills_missing, bool may_be_empty)
+{
+    if (error != -ENOENT && error != -EINVAL)
+        return error;
+    return fills_missing || (error == -ENOENT && may_be_empty) ? 0 : -EIO;
+}
+
 void source_put(struct source *source)
 {
     pthread_mutex_lock(&source->sources->lock);

@@ -36,6 +36,11 @@ void source_destroy(struct source *source);
 int source_get(struct source *source, bool is_expected, struct sfs_dataset **dataset);
 void source_put(struct source *source);
 
+/* What an error of source_get means: 0 where the fill value stands for a source that is not there
+ * (-ENOENT, -EINVAL), which is if all that is missing is filled, or, after -ENOENT, if the place may be
+ * empty; else -EIO. Other errors stay. */
+int source_missing(int error, bool fills_missing, bool may_be_empty);
+
 /* The same without waiting: NULL unless it is open. */
 struct sfs_dataset *source_get_open(struct source *source);
 

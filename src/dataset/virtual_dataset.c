@@ -137,13 +137,9 @@ static int check_source(struct virtual *virtual, struct source *source, enum wan
 {
     struct sfs_dataset *dataset;
     int error = source_get(source, want != WANTED || virtual->fill_missing, &dataset);
-    if (error == -ENOENT || error == -EINVAL)
-        return want == NOT_WANTED || (error == -ENOENT && want == WANTED_IF_THERE) ||
-                       virtual->fill_missing
-                   ? 0
-                   : -EIO;
     if (error)
-        return error;
+        return source_missing(error, virtual->fill_missing || want == NOT_WANTED,
+                              want == WANTED_IF_THERE);
     error = dataset->virtual ? check_sources(dataset->virtual, depth + 1)
                              : source_check_left(source, dataset);
     source_put(source);

@@ -73,12 +73,10 @@ static int begin(struct virtual_part *part, struct virtual *virtual, const struc
     int error = init(part, virtual, mapping, block);
     if (!error)
         error = source_get(part->source, part_is_fill(part), &part->dataset);
-    if (error == -ENOENT || error == -EINVAL) {
+    if (error) {
         part->dataset = NULL;
-        return virtual->fill_missing || (error == -ENOENT && part_is_fill(part)) ? 0 : -EIO;
+        return source_missing(error, virtual->fill_missing, part_is_fill(part));
     }
-    if (error)
-        return error;
     error = is_of_any_type || source_is_of_type(part->source) ? translate_used(part, block)
                                                               : -EOPNOTSUPP;
     if (!error)

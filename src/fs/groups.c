@@ -9,11 +9,6 @@
 #include "fs/refusal.h"
 #include "fs/requests.h"
 
-static struct mount *mount_of(fuse_req_t request)
-{
-    return fuse_req_userdata(request);
-}
-
 /* A group in which names can be made. */
 static int get_group(struct mount *mount, struct inode inode, const struct node **group)
 {

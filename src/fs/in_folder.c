@@ -2,7 +2,6 @@
  * root groups of its files, and files that are not HDF5. It is only read, and looked at anew each
  * time: others change it. Nothing of an HDF5 file is opened for that. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,8 +11,8 @@
 
 #include "fs/entry.h"
 #include "fs/daemon/commit.h"
-#include "fs/daemon/follow.h"
-#include "fs/fresh.h"
+#include "fs/daemon/follow_timer.h"
+#include "fs/fresh_frames.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
 #include "fs/listing.h"
@@ -21,7 +21,7 @@
 #include "fs/node.h"
 #include "fs/notify.h"
 #include "fs/daemon/options.h"
-#include "fs/removed.h"
+#include "fs/removed_names.h"
 #include "fs/staged_writes.h"
 #include "fs/temporary.h"
 #include "fs/times.h"
@@ -162,7 +162,7 @@ int mount_new_frame(struct mount *mount, struct inode directory, const char *nam
 bool mount_parse_name(struct mount *mount, struct inode directory, const char *name,
                       struct inode *inode);
 
-/* Takes the name of a view of a frame away (removed.h), but not with -o strict, and not that of one
+/* Takes the name of a view of a frame away (removed_names.h), but not with -o strict, and not that of one
  * which cannot be written or is only coming to be: refused, and told. -ENOENT. */
 int mount_remove_name(struct mount *mount, struct inode directory, const char *name);
 
@@ -172,7 +172,7 @@ bool mount_undo_removal(struct mount *mount, struct inode directory, const char 
 /* Takes that back, when nothing could be made there. */
 void mount_redo_removal(struct mount *mount, struct inode directory, const char *name);
 
-/* ---- become.c: temporary files (temporary.h) and the frames that they become ---- */
+/* ---- temporary_to_frame.c: temporary files (temporary.h) and the frames that they become ---- */
 
 /* The directory of temporary files by its inode. -EROFS, -ESTALE; -EPERM: there are none in it. */
 int mount_place(struct mount *mount, struct inode directory, struct temporary_place *place);

@@ -12,7 +12,7 @@
 
 #include "common/clock.h"
 #include "common/thread.h"
-#include "fs/known.h"
+#include "fs/kernel_known.h"
 #include "fs/open.h"
 #include "fs/recent.h"
 

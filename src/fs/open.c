@@ -537,3 +537,23 @@ void on_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *in
     open_file_put(fuse_req_userdata(request), open_file_of(info));
     fuse_reply_err(request, 0);
 }
+
+void open_file_note_collected(struct mount *mount, struct open_file *file, struct change *change)
+{
+    mount_asked(mount, file->node, file->inode.frame);
+    *change = mount_change(file->node, file->inode.frame, file->inode.frame);
+    change->views = 1u << inode_view(file->inode);
+    atomic_store(&file->has_staged, true);
+    atomic_store(&file->has_asked, true);
+}
+
+int open_file_apply(struct mount *mount, struct open_file *file, struct change *change)
+{
+    bool changed;
+    uint64_t frames = views_frames(file->views);
+    int error = staging_apply(mount->staging, file->staged, &changed);
+    atomic_store(&file->has_asked, false);
+    if (changed)
+        *change = open_file_change(file, frames);
+    return error;
+}

@@ -65,6 +65,13 @@ struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener);
  * all that its view shows has changed. */
 struct change open_file_change(const struct open_file *file, uint64_t frames);
 
+/* Something was written to a file that collects it: the other views show it when it is applied. */
+void open_file_note_collected(struct mount *mount, struct open_file *file, struct change *change);
+
+/* Applies what is staged, if anything. *change: what has changed; its node stays if nothing has. Errors
+ * of staging_apply. */
+int open_file_apply(struct mount *mount, struct open_file *file, struct change *change);
+
 /* Of a file of csr, when it is closed or synced: as matrix_take. *change: what has changed; its node
  * stays NULL if nothing has. */
 int open_file_take(struct mount *mount, struct open_file *file, bool is_tentative,

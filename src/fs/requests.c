@@ -14,11 +14,6 @@
 #include "fs/requests.h"
 #include "fs/selection.h"
 
-static struct mount *mount_of(fuse_req_t request)
-{
-    return fuse_req_userdata(request);
-}
-
 /* What a newer libfuse can ask a newer kernel for. */
 static unsigned newer_capabilities(const struct options *options)
 {

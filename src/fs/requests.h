@@ -1,11 +1,22 @@
-/* The requests that change something, of which write.c, groups.c and xattr.c have one subject each;
+/* The requests that change something, of which each file named here has one subject;
  * requests.c, which has those that read, puts all of them into one table. */
 #ifndef SPARSEFS_FS_REQUESTS_H
 #define SPARSEFS_FS_REQUESTS_H
 
 #include "fs/mount.h"
 
-/* ---- write.c ---- */
+static inline struct mount *mount_of(fuse_req_t request)
+{
+    return fuse_req_userdata(request);
+}
+
+/* An error in the midst of a change leaves some of it done, but for those that are found before. */
+static inline bool error_may_have_changed(int error)
+{
+    return error != -EINVAL && error != -EFBIG && error != -EROFS && error != -EOPNOTSUPP;
+}
+
+/* ---- write.c, setattr.c, fallocate.c ---- */
 
 void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n, off_t offset,
               struct fuse_file_info *info);
@@ -23,7 +34,7 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name);
 void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name);
 void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name);
 
-/* ---- temporary_requests.c ---- */
+/* ---- name_requests.c ---- */
 
 void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name);
 void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device);

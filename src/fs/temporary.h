@@ -1,7 +1,7 @@
 /* Temporary files: names beside the frames of a dataset that stand for none, as programs make them
  * that write a new file and then rename it to the one that it replaces. They are in memory; with
  * all of them their contents, names and tables take no more than a limit. What they hold becomes a
- * frame by a rename (become.c); until then nothing of them is in the HDF5 file, and what is left
+ * frame by a rename (temporary_to_frame.c); until then nothing of them is in the HDF5 file, and what is left
  * when the mount ends is gone.
  *
  * A name belongs to a directory of a dataset, by whatever hard link that is reached. The inode

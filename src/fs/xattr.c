@@ -11,11 +11,6 @@
 #define XATTR_BYTES      65536 /* XATTR_SIZE_MAX and XATTR_LIST_MAX */
 #define SHORTENED        " ... (shortened)"
 
-static struct mount *mount_of(fuse_req_t request)
-{
-    return fuse_req_userdata(request);
-}
-
 /* The attributes of an inode that has any; NULL without an error if it can have none. -EIO: it is
  * not known of what kind the object is. */
 static int attributes_of(struct mount *mount, struct inode inode,

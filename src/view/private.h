@@ -185,7 +185,7 @@ int count_is_wrong(const struct views *views, uint64_t frame);
 void counts_drop(struct views *views);
 size_t counts_bytes(const struct counts *counts);
 
-/* ---- defined.c: what is defined in single frames of a sparse dataset, and what else is made of
+/* ---- made_frames.c: what is defined in single frames of a sparse dataset, and what else is made of
  * all of a frame ---- */
 
 enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED, DEFINED_PNG, DEFINED_CBF, DEFINED_NPZ };

@@ -2,7 +2,7 @@
 #ifndef SPARSEFS_FS_DAEMON_COMMIT_H
 #define SPARSEFS_FS_DAEMON_COMMIT_H
 
-#include "fs/fresh.h"
+#include "fs/fresh_frames.h"
 #include "sparsefs/sparsefs.h"
 
 struct commits;

@@ -31,9 +31,7 @@ static int check_source(struct sources *sources, struct sfs_dataset *dataset,
         source_put(source);
     }
     source_destroy(source);
-    if (error == -ENOENT || error == -EINVAL)
-        return dataset->file->fill_missing ? 0 : -EIO;
-    return error;
+    return error ? source_missing(error, dataset->file->fill_missing, false) : 0;
 }
 
 int left_check(struct sfs_dataset *dataset)

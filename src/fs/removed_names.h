@@ -3,8 +3,8 @@
  * until it is made again, or the mount ends; of the frame itself nothing has changed. They take from
  * the memory of temporary files. Thread-safe; everything takes NULL for a mount that cannot be
  * written, where there are none. */
-#ifndef SPARSEFS_FS_REMOVED_H
-#define SPARSEFS_FS_REMOVED_H
+#ifndef SPARSEFS_FS_REMOVED_NAMES_H
+#define SPARSEFS_FS_REMOVED_NAMES_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* The thread that follows, and when it or a request has seen each file change. */
-#include "fs/daemon/follow.h"
+#include "fs/daemon/follow_timer.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Which inodes the kernel may know, and which look-ups are under way that will tell it of more.
  * Knows nothing of what it is told. Thread-safe. */
-#ifndef SPARSEFS_FS_KNOWN_H
-#define SPARSEFS_FS_KNOWN_H
+#ifndef SPARSEFS_FS_KERNEL_KNOWN_H
+#define SPARSEFS_FS_KERNEL_KNOWN_H
 
 #include "fs/notify.h"
 #include "fs/temporary.h"

@@ -1,5 +1,5 @@
 /* A fixed table of bits by hash, and a walk over what a change concerns. */
-#include "fs/known.h"
+#include "fs/kernel_known.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* A table by object, directory, view and frame. */
-#include "fs/removed.h"
+#include "fs/removed_names.h"
 
 #include <errno.h>
 #include <pthread.h>

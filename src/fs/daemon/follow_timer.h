@@ -2,8 +2,8 @@
  * changed when its file has. The kernel keeps names for an interval, and asks for attributes each
  * time, so that no two of them are of different states; by a new time of change it knows that its
  * pages are old. */
-#ifndef SPARSEFS_FS_DAEMON_FOLLOW_H
-#define SPARSEFS_FS_DAEMON_FOLLOW_H
+#ifndef SPARSEFS_FS_DAEMON_FOLLOW_TIMER_H
+#define SPARSEFS_FS_DAEMON_FOLLOW_TIMER_H
 
 #include <time.h>
 

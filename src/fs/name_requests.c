@@ -11,11 +11,6 @@
 #include "fs/refusal.h"
 #include "fs/requests.h"
 
-static struct mount *mount_of(fuse_req_t request)
-{
-    return fuse_req_userdata(request);
-}
-
 static bool is_frame(struct mount *mount, struct inode directory, const char *name)
 {
     struct inode inode;
