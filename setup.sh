@@ -6,7 +6,7 @@
 
 if command -v apt-get >/dev/null; then
     build_packages="gcc libc6-dev meson ninja-build pkg-config libfuse3-dev fuse3 libhdf5-dev
-        zlib1g-dev libdeflate-dev uthash-dev"
+        zlib1g-dev libdeflate-dev libxxhash-dev uthash-dev"
     # What filters are built with that are run by plugins otherwise; for confining libhdf5; for TIFF
     # files of other programs; and for the MD5 sums of CBF files.
     codec_packages="liblz4-dev libzstd-dev libblosc-dev libblosc2-dev libbz2-dev libaec-dev libseccomp-dev
@@ -23,7 +23,7 @@ if command -v apt-get >/dev/null; then
     server_packages="samba smbclient nfs-ganesha nfs-ganesha-vfs libnfs-utils"
 else
     build_packages="gcc glibc-devel meson ninja-build pkgconf-pkg-config fuse3-devel fuse3 hdf5-devel
-        zlib-devel libdeflate-devel uthash-devel"
+        zlib-devel libdeflate-devel xxhash-devel uthash-devel"
     codec_packages="lz4-devel libzstd-devel blosc-devel blosc2-devel bzip2-devel libaec-devel libseccomp-devel
         libtiff-devel nettle-devel"
     show_packages="python3-h5py python3-numpy hdf5"

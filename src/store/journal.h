@@ -8,7 +8,7 @@
  *                       writer has written something else since; not synced
  *   witness   16 bytes  number of a page that does not change, sum of its bytes
  *   page    4136 bytes  number, sums of its 8 sectors as they were, its bytes
- *   trailer    8 bytes  sum of all before but the mark
+ *   trailer    8 bytes  sum of all before but the mark, record by record (journal_sum)
  *
  * and whatever follows is what a longer journal has left. Numbers are little-endian. A journal is
  * used by one thread at a time. */
@@ -20,10 +20,10 @@
 #include "store/private.h"
 
 #define JOURNAL_MAGIC     "sfsjourn"
-#define JOURNAL_VERSION   3
+#define JOURNAL_VERSION   4
 #define SECTOR_BYTES      512 /* what a disk writes atomically */
 #define SECTORS           (PAGE_BYTES / SECTOR_BYTES)
-#define JOURNAL_FIRST_SUM 0xcbf29ce484222325u
+#define JOURNAL_FIRST_SUM 0
 
 struct header {
     char magic[8];
@@ -77,7 +77,8 @@ struct journal {
     bool is_foreign; /* it lies where it was written, but not beside its file */
 };
 
-/* journal_read.c: the sum of n more bytes, of a sector, and numbers to little-endian and back. */
+/* journal_read.c: the sum of n more bytes (XXH3 of 64 bits, its seed the sum of those before), of a
+ * sector, and numbers to little-endian and back. */
 uint64_t journal_sum(uint64_t sum, const void *bytes, size_t n);
 uint32_t journal_sector_sum(const unsigned char *bytes);
 struct identity journal_swapped(struct identity identity);
@@ -95,10 +96,12 @@ int journal_walk(struct store *store, struct journal *journal, witness_action on
                  page_action on_page);
 
 /* journal_read.c: opens the file of this name in the folder, and reads its header. -EILSEQ: it is
- * no journal. The store may have no file yet. To be closed after an error, too. */
+ * no journal; -EPROTONOSUPPORT: it is one of another version. The store may have no file yet. To be
+ * closed after an error, too. */
 int journal_open_header(struct store *store, int folder, const char *path, struct journal *journal);
 
-/* journal_read.c: opens a complete journal; otherwise -ENOENT or -EILSEQ, and it is closed. */
+/* journal_read.c: opens a complete journal; otherwise -ENOENT, -EILSEQ or
+ * -EPROTONOSUPPORT, and it is closed. */
 int journal_open_named(struct store *store, int folder, const char *path, struct journal *journal);
 void journal_close(struct journal *journal);
 

@@ -91,6 +91,10 @@ int journal_clear_way(struct store *store)
     journal_close(&journal);
     if (!error)
         return stand_aside(store, &journal.header);
+    if (error == -EPROTONOSUPPORT) {
+        neighbour_say(store, store->journal, "is in the way", neighbour_reason(error));
+        return -EBUSY;
+    }
     if (error == -EILSEQ || error == -EPERM) /* no store can use it */
         error = unlinkat(store->folder, place_entry(store->journal), 0) < 0 ? -errno : 0;
     return error == -ENOENT ? 0 : error;

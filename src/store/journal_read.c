@@ -4,20 +4,13 @@
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "store/journal.h"
 
-/* A checksum in which a change of any one word shows: every step is a bijection of that word. */
 uint64_t journal_sum(uint64_t sum, const void *bytes, size_t n)
 {
-    const unsigned char *from = bytes;
-    for (size_t i = 0; i < n; i += 8) {
-        uint64_t word;
-        memcpy(&word, from + i, 8);
-        sum = (sum ^ le64toh(word)) * 0x9e3779b97f4a7c15u;
-        sum ^= sum >> 32;
-    }
-    return sum;
+    return XXH3_64bits_withSeed(bytes, n, sum);
 }
 
 uint64_t page_sum(const unsigned char *bytes)
@@ -75,13 +68,14 @@ static int get_header(struct journal *journal)
         .file = journal_swapped(stored.file),
         .self = journal_swapped(stored.self),
     };
-    bool sound =
-        memcmp(stored.magic, JOURNAL_MAGIC, sizeof(stored.magic)) == 0 &&
-        le32toh(stored.version) == JOURNAL_VERSION && le32toh(stored.page_bytes) == PAGE_BYTES &&
-        journal->header.n_witnesses <= MAX_WITNESSES && journal->header.new_end <= INT64_MAX;
+    bool is_journal = memcmp(stored.magic, JOURNAL_MAGIC, sizeof(stored.magic)) == 0;
+    bool is_of_other_version = is_journal && le32toh(stored.version) != JOURNAL_VERSION;
+    bool sound = is_journal && !is_of_other_version && le32toh(stored.page_bytes) == PAGE_BYTES &&
+                 journal->header.n_witnesses <= MAX_WITNESSES &&
+                 journal->header.new_end <= INT64_MAX;
     if (!sound)
         journal->header = (struct header){0};
-    return sound ? 0 : -EILSEQ;
+    return sound ? 0 : is_of_other_version ? -EPROTONOSUPPORT : -EILSEQ;
 }
 
 /* Whether a byte of the page lies before the end that the file is to have. */

@@ -203,7 +203,7 @@ static int recover(struct store *store)
     if (error) {
         log_error("%s: cannot read the journal %s: %s", store->path, journal_path(store),
                   neighbour_reason(error));
-        return error;
+        return error == -EPROTONOSUPPORT ? -EBUSY : error;
     }
     error = replay(store, &journal);
     journal_close(&journal);
@@ -240,7 +240,7 @@ int journal_overlay(struct store *store)
     if (error && error != -EPERM) /* which neighbour_check has logged */
         neighbour_say(store, journal_path(store), "cannot be read", neighbour_reason(error));
     if (error)
-        return error;
+        return error == -EPROTONOSUPPORT ? -EBUSY : error;
     error = check(store, &journal);
     bool counts = error != -EALREADY && error != -ENXIO;
     if (!error)

@@ -91,7 +91,10 @@ const char *neighbour_reason(int error)
 {
     return error == -ELOOP   ? "it is a symbolic link"
            : error == -ENXIO ? "it is no regular file"
-                             : strerror(-error);
+           : error == -EPROTONOSUPPORT
+               ? "another version of sparsefs has written it: open the HDF5 file with that one, or "
+                 "move the journal away, which gives up what was committed last"
+               : strerror(-error);
 }
 
 int neighbour_check(struct store *store, int fd, const char *path)

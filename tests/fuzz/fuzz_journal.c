@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "fuzz.h"
 #include "store/store.h"
@@ -18,7 +19,6 @@
 #define HEAD       (HEADER + MARK)
 #define WITNESS    16
 #define RECORD     (8 + 32 + PAGE)
-#define FIRST_SUM  0xcbf29ce484222325u
 
 static char path[64], journal[80];
 static unsigned char original[3 * PAGE];
@@ -37,14 +37,15 @@ static void put(unsigned char *bytes, uint64_t value, int width)
         bytes[i] = (unsigned char)(value >> 8 * i);
 }
 
-/* Of all but the mark. */
+/* Of all but the mark, record by record. */
 static uint64_t sum_of(const unsigned char *bytes, size_t n)
 {
-    uint64_t sum = FIRST_SUM;
-    for (size_t i = 0; i < n; i += i + 8 == HEADER ? 8 + MARK : 8) {
-        sum = (sum ^ word(bytes + i)) * 0x9e3779b97f4a7c15u;
-        sum ^= sum >> 32;
-    }
+    uint64_t sum = XXH3_64bits_withSeed(bytes, HEADER, 0), witnesses = word(bytes + 16);
+    size_t at = HEAD;
+    for (uint64_t i = 0; i < witnesses; i++, at += WITNESS)
+        sum = XXH3_64bits_withSeed(bytes + at, WITNESS, sum);
+    for (; at < n; at += RECORD)
+        sum = XXH3_64bits_withSeed(bytes + at, RECORD, sum);
     return sum;
 }
 
@@ -63,7 +64,7 @@ static size_t sum_at(const unsigned char *bytes, size_t n)
 static bool is_whole(const unsigned char *bytes, size_t n)
 {
     size_t at = sum_at(bytes, n);
-    return at > 0 && memcmp(bytes, "sfsjourn\3\0\0\0\0\20\0\0", 16) == 0 &&
+    return at > 0 && memcmp(bytes, "sfsjourn\4\0\0\0\0\20\0\0", 16) == 0 &&
            word(bytes + at) == sum_of(bytes, at);
 }
 
@@ -158,16 +159,16 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned s
     unsigned char *at = bytes + 1;
     memset(bytes, 0, whole);
     bytes[0] = (uint8_t)(1 | (seed & 2));
-    memcpy(at, "sfsjourn\3\0\0\0\0\20\0\0", 16);
+    memcpy(at, "sfsjourn\4\0\0\0\0\20\0\0", 16);
     put(at + 16, 1, 8);
     put(at + 24, 1, 8);
     put(at + 32, FILE_BYTES, 8);
     put(at + 40, seed & 4 ? FILE_BYTES : PAGE + 8, 8);
-    put(at + HEAD + 8, sum_of(original, PAGE), 8);
+    put(at + HEAD + 8, XXH3_64bits(original, PAGE), 8);
     at += HEAD + WITNESS;
     put(at, 1, 8);
     for (size_t i = 0; i < 8; i++)
-        put(at + 8 + 4 * i, (uint32_t)sum_of(original + PAGE + 512 * i, 512), 4);
+        put(at + 8 + 4 * i, (uint32_t)XXH3_64bits(original + PAGE + 512 * i, 512), 4);
     memset(at + 40, 'x', PAGE);
     return whole;
 }
