@@ -1,5 +1,6 @@
 """What other users put beside a file, in a folder that is shared, under the names of its journal and its
 counter: none of it changes the file or another one, or is followed anywhere."""
+import ctypes
 import errno
 import os
 import shutil
@@ -363,12 +364,13 @@ def status(path):
 # Journals that are whole
 
 
-def journal_sum(data):
+def journal_sum(*records):
     """As journal_read.c has it."""
-    total, mask = 0xcbf29ce484222325, 2**64 - 1
-    for (word,) in struct.iter_unpack("<Q", data):
-        total = (total ^ word) * 0x9e3779b97f4a7c15 & mask
-        total ^= total >> 32
+    xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits_withSeed
+    xxh3.argtypes, xxh3.restype = (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64), ctypes.c_uint64
+    total = 0
+    for record in records:
+        total = xxh3(record, len(record), total)
     return total
 
 
@@ -378,13 +380,12 @@ def forged(path, self_inode):
     content, number = path.read_bytes(), 1
     assert len(content) % 4096 == 0 and len(content) > 2 * 4096
     page = content[4096 * number:4096 * (number + 1)]
-    header = b"sfsjourn" + struct.pack("<IIQQQQQQQQ", 3, 4096, 1, 1, len(content), len(content),
+    header = b"sfsjourn" + struct.pack("<IIQQQQQQQQ", 4, 4096, 1, 1, len(content), len(content),
                                        path.stat().st_ino, 0, self_inode, 0)
     witness = struct.pack("<QQ", 0, journal_sum(content[:4096]))
     sums = [journal_sum(page[i:i + 512]) & 0xffffffff for i in range(0, 4096, 512)]
     record = struct.pack("<Q8I", number, *sums) + bytes(byte ^ 0xff for byte in page)
-    body = header + witness + record
-    return header + bytes(64) + witness + record + struct.pack("<Q", journal_sum(body))
+    return header + bytes(64) + witness + record + struct.pack("<Q", journal_sum(header, witness, record))
 
 
 def pad(path):
