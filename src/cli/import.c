@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/choose.h"
+#include "cli/try_filters.h"
 #include "cli/copy_sequences.h"
 #include "cli/linked.h"
 #include "cli/options.h"

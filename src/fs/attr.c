@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 #include "fs/mount.h"
 
 #define READ_BITS  0444

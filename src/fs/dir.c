@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 #include "fs/mount.h"
 #include "fs/name.h"
 

@@ -1,7 +1,7 @@
 /* Names of frames: which frame a name stands for, frames that are new, and names that were removed. */
 #include <errno.h>
 
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 #include "fs/mount.h"
 #include "fs/refusal.h"
 
@@ -9,13 +9,12 @@ bool mount_parse_name(struct mount *mount, struct inode directory, const char *n
                       struct inode *inode)
 {
     const struct entry_series *series = entry_series(directory.entry);
-    uint64_t number;
+    uint64_t frame;
     enum view_kind view;
-    if (!series || series->are_chunks || !entry_parse(series, name, &number, &view))
+    if (!series || series->are_chunks ||
+        !entry_parse(series, name, mount->options->first, &frame, &view))
         return false;
-    *inode = (struct inode){.node = directory.node,
-                            .frame = number - mount->options->first, /* before the first: huge */
-                            .entry = ENTRY_VIEW + view};
+    *inode = (struct inode){.node = directory.node, .frame = frame, .entry = ENTRY_VIEW + view};
     return true;
 }
 
@@ -24,8 +23,7 @@ static int parse_name(struct mount *mount, struct views *views, struct inode dir
                       const char *name, struct inode *inode)
 {
     const struct node *node = node_get(mount->nodes, directory.node);
-    if (!mount_parse_name(mount, directory, name, inode) ||
-        inode->frame > UINT64_MAX - mount->options->first)
+    if (!mount_parse_name(mount, directory, name, inode))
         return refusal_say(mount, node, REFUSAL_NAME);
     if (!view_writable(views, inode_view(*inode)))
         return refusal_of_view(mount, node, inode_view(*inode));

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 #include "fs/mount.h"
 #include "fs/name.h"
 
@@ -95,17 +95,14 @@ static bool find_in_series(const struct mount *mount, struct views *views, unsig
                            const char *name, enum view_kind *view, uint64_t *frame)
 {
     const struct entry_series *series = entry_series(directory);
-    uint64_t first = mount->options->first;
     if (!series)
         return false;
     if (series->are_chunks) {
         *view = series->view[0];
         return mount_shows(mount, views, *view) && view_chunk_frame(views, name, frame);
     }
-    if (!entry_parse(series, name, frame, view) || *frame < first)
-        return false;
-    *frame -= first;
-    return mount_shows(mount, views, *view);
+    return entry_parse(series, name, mount->options->first, frame, view) &&
+           mount_shows(mount, views, *view);
 }
 
 /* The node of the inode is held then. */

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 #include "fs/daemon/commit.h"
 #include "fs/daemon/follow_timer.h"
 #include "fs/fresh_frames.h"

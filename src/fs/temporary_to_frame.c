@@ -3,7 +3,7 @@
  * must not keep other programs from the HDF5 file. */
 #include <errno.h>
 
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 #include "fs/interrupt.h"
 #include "fs/mount.h"
 #include "fs/refusal.h"

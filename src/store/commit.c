@@ -1,4 +1,4 @@
-/* Changing a store: bytes, space and commits.
+/* Changing the bytes of a store, and commits.
  *
  * A commit goes through these states; a crash in any of them leaves what stands on the right.
  *
@@ -13,18 +13,13 @@
  * journal stands until the next one is written over it, or the store has been settled: that syncs
  * the file and removes it. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/log.h"
 #include "store/private.h"
 
-/* A journal that could not be removed might be replayed by whoever opens the file after a crash:
- * nothing may be changed before it is gone. */
-static int check_writable(struct store *store)
+int commit_check_writable(struct store *store)
 {
     if (!store->writable || store->reader.read)
         return -EROFS;
@@ -42,7 +37,7 @@ static int write_bytes(struct store *store, uint64_t address, const void *bytes,
     if (store->reader.write)
         return store->reader.write(store->reader.context, address, bytes, n);
     pthread_mutex_lock(&store->change);
-    int error = check_writable(store);
+    int error = commit_check_writable(store);
     if (!error && (__builtin_add_overflow(address, (uint64_t)n, &end) || end > store_size(store))) {
         log_error("%s: %zu bytes to write at address %" PRIu64 " lie beyond the end of the file",
                   store->path, n, address);
@@ -64,268 +59,6 @@ int store_write(struct store *store, uint64_t address, const void *bytes, size_t
 int store_write_or_keep(struct store *store, uint64_t address, const void *bytes, size_t n)
 {
     return write_bytes(store, address, bytes, n, true);
-}
-
-/* ---- Space ---- */
-
-static int allocate(struct store *store, uint64_t n, uint64_t *address)
-{
-    uint64_t start, end = store_size(store);
-    if (!extents_find(&store->free, n, &start)) {
-        if (n > INT64_MAX || end > INT64_MAX - n)
-            return -ENOSPC;
-        int error = store->image ? image_reserve(store, end + n) : 0;
-        if (error)
-            return error;
-        *address = end;
-        atomic_store_explicit(&store->end, end + n, memory_order_release);
-        return 0;
-    }
-    int error = extents_reserve(&store->fresh, 1);
-    if (error)
-        return error;
-    extents_cut(&store->free, start, n);
-    if (start < store->committed_end) {
-        uint64_t left = store->committed_end - start;
-        extents_add(&store->fresh, start, n < left ? n : left);
-    }
-    *address = start;
-    return 0;
-}
-
-/* Removes [address, end) from the space that belongs to the store. Nodes for two cuts in the middle
- * are reserved. */
-static void disown(struct store *store, uint64_t address, uint64_t end)
-{
-    uint64_t start, length;
-    while (extents_after(&store->own, address, &start, &length) && start < end) {
-        uint64_t from = start > address ? start : address;
-        uint64_t to = start + length < end ? start + length : end;
-        extents_cut(&store->own, from, to - from);
-    }
-}
-
-/* In a damaged file space may have been claimed that a snapshot held and that is free by now. */
-static int allocate_for(struct store *store, uint64_t n, bool is_lent, uint64_t *address)
-{
-    pthread_mutex_lock(&store->change);
-    int error = check_writable(store);
-    if (!error && store->tells_own)
-        error = extents_reserve(&store->own, 3);
-    if (!error)
-        error = n > 0 ? allocate(store, n, address) : -EINVAL;
-    if (!error && store->tells_own)
-        disown(store, *address, *address + n);
-    if (!error && store->tells_own && !is_lent)
-        extents_add(&store->own, *address, n);
-    store_check(store, false);
-    pthread_mutex_unlock(&store->change);
-    return error;
-}
-
-static int allocate_there(struct store *store, uint64_t n, uint64_t *address)
-{
-    uint64_t size;
-    int error = store->reader.allocate(store->reader.context, n, address, &size);
-    if (!error)
-        atomic_store(&store->end, size);
-    return error;
-}
-
-int store_allocate(struct store *store, uint64_t n, uint64_t *address)
-{
-    return store->reader.allocate ? allocate_there(store, n, address)
-                                  : allocate_for(store, n, false, address);
-}
-
-int store_allocate_lent(struct store *store, uint64_t n, uint64_t *address)
-{
-    return allocate_for(store, n, true, address);
-}
-
-void store_tell_own(struct store *store)
-{
-    pthread_mutex_lock(&store->change);
-    store->tells_own = true;
-    pthread_mutex_unlock(&store->change);
-}
-
-/* If there is no memory it stays the store's own. */
-void store_hand_over(struct store *store, uint64_t address, uint64_t n)
-{
-    pthread_mutex_lock(&store->change);
-    if (extents_reserve(&store->own, 2) == 0)
-        disown(store, address, address + n);
-    pthread_mutex_unlock(&store->change);
-}
-
-/* Skips an extent of a set that covers this address; *next becomes the start of the following one
- * if that is nearer. */
-static bool skip(const struct extents *extents, uint64_t *at, uint64_t *next)
-{
-    uint64_t start, length;
-    if (!extents_after(extents, *at, &start, &length))
-        return false;
-    bool is_there = start <= *at;
-    if (is_there)
-        *at = start + length;
-    else if (start < *next)
-        *next = start;
-    return is_there;
-}
-
-int store_claim(struct store *store, uint64_t address, uint64_t n)
-{
-    uint64_t end;
-    int error = 0;
-    pthread_mutex_lock(&store->change);
-    uint64_t size = store_size(store);
-    if (__builtin_add_overflow(address, n, &end) || end > size)
-        end = size;
-    for (uint64_t at = address, next = end; at < end && !error; next = end) {
-        if (skip(&store->own, &at, &next) || skip(&store->free, &at, &next) ||
-            skip(&store->pending, &at, &next))
-            continue;
-        error = extents_reserve(&store->own, 1);
-        if (!error)
-            extents_add(&store->own, at, next - at);
-        at = next;
-    }
-    pthread_mutex_unlock(&store->change);
-    return error;
-}
-
-void store_set_claimer(struct store *store, int (*claim)(void *context), void *context)
-{
-    store->claim = claim;
-    store->claimer = context;
-}
-
-int store_let_claim(struct store *store)
-{
-    return store->claim ? store->claim(store->claimer) : 0;
-}
-
-/* The longest piece of [at, end) that is all fresh or all committed. */
-static uint64_t piece(const struct store *store, uint64_t at, uint64_t end, bool *fresh)
-{
-    uint64_t start, length;
-    *fresh = at >= store->committed_end;
-    if (*fresh)
-        return end - at;
-    if (end > store->committed_end)
-        end = store->committed_end;
-    if (!extents_after(&store->fresh, at, &start, &length) || start >= end)
-        return end - at;
-    *fresh = start <= at;
-    if (!*fresh)
-        return start - at;
-    return (start + length < end ? start + length : end) - at;
-}
-
-static bool touches(const struct extents *extents, uint64_t address, uint64_t end)
-{
-    uint64_t start, length;
-    return extents_after(extents, address, &start, &length) && start < end;
-}
-
-static int give_back(struct store *store, uint64_t address, uint64_t end)
-{
-    bool fresh;
-    size_t pieces = 0;
-    for (uint64_t at = address; at < end; at += piece(store, at, end, &fresh))
-        pieces++;
-    if (extents_reserve(&store->free, pieces) || extents_reserve(&store->pending, pieces) ||
-        extents_reserve(&store->fresh, pieces) || extents_reserve(&store->own, 2))
-        return -ENOMEM;
-    disown(store, address, end);
-
-    for (uint64_t at = address, n; at < end; at += n) {
-        n = piece(store, at, end, &fresh);
-        if (fresh && at < store->committed_end)
-            extents_cut(&store->fresh, at, n);
-        extents_add(fresh ? &store->free : &store->pending, at, n);
-    }
-    store_check(store, false);
-    return 0;
-}
-
-static bool is_in_use(const struct store *store, uint64_t address, uint64_t n)
-{
-    uint64_t end;
-    return n > 0 && !__builtin_add_overflow(address, n, &end) && end <= store_size(store) &&
-           !touches(&store->free, address, end) && !touches(&store->pending, address, end);
-}
-
-static bool is_lent(const struct store *store, uint64_t address, uint64_t n)
-{
-    return is_in_use(store, address, n) && !touches(&store->own, address, address + n);
-}
-
-int store_check_lent(struct store *store, uint64_t address, uint64_t n)
-{
-    pthread_mutex_lock(&store->change);
-    int error = is_lent(store, address, n) ? 0 : -EACCES;
-    pthread_mutex_unlock(&store->change);
-    return error;
-}
-
-int store_free_lent(struct store *store, uint64_t address, uint64_t n)
-{
-    pthread_mutex_lock(&store->change);
-    int error = check_writable(store);
-    if (!error)
-        error = is_lent(store, address, n) ? give_back(store, address, address + n) : -EACCES;
-    pthread_mutex_unlock(&store->change);
-    return error;
-}
-
-int store_free(struct store *store, uint64_t address, uint64_t n)
-{
-    if (store->reader.release)
-        return store->reader.release(store->reader.context, address, n);
-    pthread_mutex_lock(&store->change);
-    int error = check_writable(store);
-    if (!error && !is_in_use(store, address, n)) {
-        log_error("%s: %" PRIu64 " bytes at address %" PRIu64 " cannot be freed: they are not in "
-                  "use",
-                  store->path, n, address);
-        error = -EINVAL;
-    }
-    if (!error)
-        error = give_back(store, address, address + n);
-    pthread_mutex_unlock(&store->change);
-    return error;
-}
-
-void store_forget(struct store *store, uint64_t address, uint64_t n)
-{
-    pthread_mutex_lock(&store->change);
-    if (store->fd >= 0 && address >= store->committed_end)
-        (void)fallocate(store->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)address,
-                        (off_t)n);
-    pthread_mutex_unlock(&store->change);
-}
-
-uint64_t end_in_use(const struct store *store)
-{
-    uint64_t end = store_size(store), start, length;
-    bool pending = !store->snapshots;
-    while (end > 0 &&
-           ((extents_after(&store->free, end - 1, &start, &length) && start < end) ||
-            (pending && extents_after(&store->pending, end - 1, &start, &length) && start < end)))
-        end = start;
-    return end;
-}
-
-uint64_t store_end(struct store *store)
-{
-    if (store->reader.end_in_use)
-        return store->reader.end_in_use(store->reader.context);
-    pthread_mutex_lock(&store->change);
-    uint64_t end = end_in_use(store);
-    pthread_mutex_unlock(&store->change);
-    return end;
 }
 
 /* ---- Commit ---- */
@@ -526,7 +259,7 @@ int store_commit(struct store *store)
     if (error)
         return error;
     pthread_mutex_lock(&store->change);
-    error = check_writable(store);
+    error = commit_check_writable(store);
     if (!error && !store->image)
         error = file_check_end(store);
     if (!error)
@@ -548,7 +281,7 @@ void store_set_landmark(struct store *store, uint64_t address)
 int store_settle(struct store *store)
 {
     pthread_mutex_lock(&store->change);
-    int error = check_writable(store);
+    int error = commit_check_writable(store);
     if (!error)
         error = settle(store);
     pthread_mutex_unlock(&store->change);

@@ -10,7 +10,7 @@
 
 #include "common/io.h"
 #include "common/log.h"
-#include "store/holder.h"
+#include "store/lock_holder.h"
 #include "store/private.h"
 
 #ifndef MADV_POPULATE_READ /* glibc < 2.35; Linux has it since 5.14 */

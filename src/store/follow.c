@@ -22,7 +22,7 @@
 
 #include "common/io.h"
 #include "common/log.h"
-#include "store/holder.h"
+#include "store/lock_holder.h"
 #include "store/private.h"
 
 #define FUSE_SUPER_MAGIC 0x65735546 /* statfs(2) */

@@ -206,14 +206,14 @@ int file_open(struct store *store);
 /* follow.c: as store_open_following; found: or NULL. */
 int follow_open(const char *path, const struct store_found *found, struct store **store);
 
-/* place.c: false: the system does not say. */
+/* file_place.c: false: the system does not say. */
 bool identity_of(int fd, struct identity *identity);
 bool identity_is_same(const struct identity *a, const struct identity *b);
 
-/* place.c: the name of a path in its folder. */
+/* file_place.c: the name of a path in its folder. */
 const char *place_entry(const char *path);
 
-/* place.c: finds the place of the file that is open. One that is only read may have none. -EBUSY:
+/* file_place.c: finds the place of the file that is open. One that is only read may have none. -EBUSY:
  * another file has the name by now; errors of open(2) of the folder. */
 int place_find(struct store *store);
 
@@ -261,6 +261,11 @@ void counter_remove(struct store *store);
 /* counter.c: of a followed file: a descriptor that holds it until it is closed; -1: it cannot be.
  */
 int counter_hold(const struct store *store);
+
+/* commit.c: whether the store may be changed, with `change` held. A journal that could not be removed
+ * might be replayed by the next program that opens the file after a crash: nothing may be changed before
+ * it is gone. -EROFS; errors of journal_remove. */
+int commit_check_writable(struct store *store);
 
 /* commit.c: syncs what the journal that stands has changed, and ends it. The caller holds `change`,
  * or is the last one to use the store. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 #include "fs/inode.h"
 
 static const unsigned directories[] = {ENTRY_FRAMES,   ENTRY_RAW_DIR,    ENTRY_NPY_DIR,
@@ -32,7 +32,7 @@ static void every_name_leads_back_to_its_frame(void **state)
                     snprintf(expected, sizeof(expected), "%0*" PRIu64 "%s",
                              series->padded ? width : 1, frame + first, series->suffix[which]);
                     assert_string_equal(name, expected);
-                    assert_true(entry_parse(series, name, &number, &view));
+                    assert_true(entry_parse(series, name, 0, &number, &view));
                     assert_int_equal(number, frame + first);
                     assert_int_equal(view, series->view[which]);
                 }
@@ -69,7 +69,7 @@ static void any_padding_is_accepted(void **state)
         for (size_t d = 0; d < 2; d++) {
             uint64_t number = 0;
             enum view_kind view = VIEW_KINDS;
-            assert_true(entry_parse(entry_series(directories[d]), names[i], &number, &view));
+            assert_true(entry_parse(entry_series(directories[d]), names[i], 0, &number, &view));
             assert_int_equal(number, 42);
             assert_int_equal(view, VIEW_RAW);
         }
@@ -85,11 +85,14 @@ static void the_largest_numbers_fit(void **state)
     enum view_kind view;
     entry_format(series, 0, UINT64_MAX, 20, name);
     assert_string_equal(name, "18446744073709551615.values");
-    assert_true(entry_parse(series, name, &number, &view));
+    assert_true(entry_parse(series, name, 0, &number, &view));
     assert_int_equal(number, UINT64_MAX);
-    assert_false(entry_parse(series, "18446744073709551616.values", &number, &view));
-    assert_false(entry_parse(series, "99999999999999999999.values", &number, &view));
-    assert_false(entry_parse(series, "100000000000000000000000.values", &number, &view));
+    assert_true(entry_parse(series, "12.values", 12, &number, &view));
+    assert_int_equal(number, 0);
+    assert_false(entry_parse(series, "11.values", 12, &number, &view));
+    assert_false(entry_parse(series, "18446744073709551616.values", 0, &number, &view));
+    assert_false(entry_parse(series, "99999999999999999999.values", 0, &number, &view));
+    assert_false(entry_parse(series, "100000000000000000000000.values", 0, &number, &view));
 }
 
 static void what_is_not_a_number_and_a_suffix_is_refused(void **state)
@@ -102,7 +105,7 @@ static void what_is_not_a_number_and_a_suffix_is_refused(void **state)
     for (size_t i = 0; i < COUNT(wrong); i++) {
         uint64_t number = 7;
         enum view_kind view = VIEW_KINDS;
-        assert_false(entry_parse(entry_series(ENTRY_FRAMES), wrong[i], &number, &view));
+        assert_false(entry_parse(entry_series(ENTRY_FRAMES), wrong[i], 0, &number, &view));
         assert_int_equal(number, 7);
         assert_int_equal(view, VIEW_KINDS);
     }

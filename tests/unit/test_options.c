@@ -6,7 +6,7 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 #include "fs/daemon/options.h"
 #include "sparsefs/sparsefs.h"
 

@@ -12,7 +12,7 @@
 
 #include "common/load.h"
 #include "common/size.h"
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 #include "sparsefs/sparsefs.h"
 
 #define DEFAULT_FOLLOW  1.0 /* seconds */

@@ -4,8 +4,8 @@
  * answer of its own mount would end, and the lock stays. Then its connection is aborted: nobody
  * serves it any more, and all that it waits for fails. That of a process which was not killed is
  * left alone. */
-#ifndef SPARSEFS_STORE_HOLDER_H
-#define SPARSEFS_STORE_HOLDER_H
+#ifndef SPARSEFS_STORE_LOCK_HOLDER_H
+#define SPARSEFS_STORE_LOCK_HOLDER_H
 
 #include <stdbool.h>
 #include <sys/stat.h>

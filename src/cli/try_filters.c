@@ -1,5 +1,5 @@
 /* Choosing filters and chunks by trying them on some chunks. */
-#include "cli/choose.h"
+#include "cli/try_filters.h"
 
 #include <errno.h>
 #include <stdio.h>

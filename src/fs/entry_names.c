@@ -1,5 +1,5 @@
 /* Names in the directory of a dataset. */
-#include "fs/entry.h"
+#include "fs/entry_names.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -171,8 +171,8 @@ void entry_format(const struct entry_series *series, unsigned which, uint64_t nu
     strcpy(name, series->suffix[which]);
 }
 
-bool entry_parse(const struct entry_series *series, const char *name, uint64_t *number,
-                 enum view_kind *view)
+bool entry_parse(const struct entry_series *series, const char *name, uint64_t first,
+                 uint64_t *frame, enum view_kind *view)
 {
     const char *c = name;
     uint64_t value = 0;
@@ -180,11 +180,11 @@ bool entry_parse(const struct entry_series *series, const char *name, uint64_t *
         if (__builtin_mul_overflow(value, 10, &value) ||
             __builtin_add_overflow(value, (uint64_t)(*c - '0'), &value))
             return false;
-    if (c == name)
+    if (c == name || value < first)
         return false;
     for (unsigned i = 0; i < series->n_views; i++) {
         if (!strcmp(c, series->suffix[i])) {
-            *number = value;
+            *frame = value - first;
             *view = series->view[i];
             return true;
         }

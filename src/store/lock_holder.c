@@ -1,5 +1,5 @@
 /* Looks through /proc for the holder of a lock and its connection; aborts that by fusectl. */
-#include "store/holder.h"
+#include "store/lock_holder.h"
 
 #include <errno.h>
 #include <fcntl.h>

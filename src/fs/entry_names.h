@@ -1,6 +1,6 @@
 /* What lies in the directory of a dataset: a fixed table of names. */
-#ifndef SPARSEFS_FS_ENTRY_H
-#define SPARSEFS_FS_ENTRY_H
+#ifndef SPARSEFS_FS_ENTRY_NAMES_H
+#define SPARSEFS_FS_ENTRY_NAMES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,8 +55,9 @@ int entry_width(const struct entry_series *series, uint64_t frames, uint64_t fir
 void entry_format(const struct entry_series *series, unsigned which, uint64_t number, int width,
                   char name[ENTRY_NAME_BYTES]);
 
-/* The number and view that a name stands for; any padding is accepted. */
-bool entry_parse(const struct entry_series *series, const char *name, uint64_t *number,
-                 enum view_kind *view);
+/* The frame and view that a name stands for, where frames are numbered from first on; any padding is
+ * accepted. False: none. */
+bool entry_parse(const struct entry_series *series, const char *name, uint64_t first,
+                 uint64_t *frame, enum view_kind *view);
 
 #endif

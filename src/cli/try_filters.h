@@ -1,6 +1,6 @@
 /* Which filters suit a dataset, and how large chunks should be, found by trying. */
-#ifndef SPARSEFS_CLI_CHOOSE_H
-#define SPARSEFS_CLI_CHOOSE_H
+#ifndef SPARSEFS_CLI_TRY_FILTERS_H
+#define SPARSEFS_CLI_TRY_FILTERS_H
 
 #include "cli/candidates.h"
 #include "cli/copy.h"
