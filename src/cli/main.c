@@ -37,7 +37,7 @@ static void print_help(void)
          "                  sources of virtual datasets) may be in DIR and below, too, not only\n"
          "                  in its own folder and below\n"
          "  --chunk-memory SIZE, before COMMAND: most memory that reading one chunk may take, in\n"
-         "                  bytes or with K, M or G (default: 4G, or a quarter of the machine's\n"
+         "                  bytes or with K, M, G or T (default: 4G, or a quarter of the machine's\n"
          "                  if that is less)\n"
          "  -V, --version   print the version, and those of libraries\n"
          "  -h, --help      print this\n"

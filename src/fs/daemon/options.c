@@ -125,7 +125,7 @@ static int parse_interval(const char *option, const char *value, double *seconds
 
 static int parse_size(const char *option, const char *value, size_t *size)
 {
-    return size_parse(value, size) ? 0 : refuse("not a size (a number, with K, M or G)", option);
+    return size_parse(value, size) ? 0 : refuse("not a size (a number, with K, M, G or T)", option);
 }
 
 static int parse_policy(const char *option, const char *value, enum sfs_policy *policy)
