@@ -72,8 +72,9 @@ static size_t added_bytes(const struct layout *layout, const struct chunk_change
         return 0;
     if (!change->count)
         return heap_form_added(layout, change->values, change->positions->elements);
-    box_each_row(layout->rank, change->count, layout->element_size, change->from.dims,
-                 change->from.start, layout->chunk_dims, change->start, add_row, &added);
+    box_each_row(&(struct box_shape){layout->rank, change->count, layout->element_size},
+                 (struct box_place){change->from.dims, change->from.start},
+                 (struct box_place){layout->chunk_dims, change->start}, add_row, &added);
     return added.bytes;
 }
 
@@ -121,8 +122,9 @@ static int pack_box(const struct layout *layout, const struct chunk_change *chan
     form->values = pool_get(pool, form->value_size);
     if (!form->values)
         return -ENOMEM;
-    box_copy(layout->rank, change->count, layout->element_size, form->values, change->count, NULL,
-             change->from.elements, change->from.dims, change->from.start);
+    box_copy(&(struct box_shape){layout->rank, change->count, layout->element_size}, form->values,
+             (struct box_place){change->count, NULL}, change->from.elements,
+             (struct box_place){change->from.dims, change->from.start});
     return 0;
 }
 
@@ -443,8 +445,9 @@ static int write_located(struct chunk *chunk, const struct chunk_change *change)
     struct located_write write = {chunk, change->from.elements};
     pthread_rwlock_rdlock(layout->commit_lock);
     int error =
-        box_each_row(layout->rank, change->count, layout->element_size, change->from.dims,
-                     change->from.start, layout->chunk_dims, change->start, write_row, &write);
+        box_each_row(&(struct box_shape){layout->rank, change->count, layout->element_size},
+                     (struct box_place){change->from.dims, change->from.start},
+                     (struct box_place){layout->chunk_dims, change->start}, write_row, &write);
     pthread_rwlock_unlock(layout->commit_lock);
     return error;
 }

@@ -58,8 +58,8 @@ int partial_read(struct chunk *chunk, const struct piece *piece, char *elements,
     if (!is_in_order(chunk))
         return -EAGAIN;
     store_vector_begin(&vector, layout->store);
-    box_fill(layout->rank, piece->count, layout->element_size, elements, dims, at,
-             layout->info->fill);
+    box_fill(&(struct box_shape){layout->rank, piece->count, layout->element_size}, elements,
+             (struct box_place){dims, at}, layout->info->fill);
     runs_box_walk_begin(&walk, &chunk->form.defined, layout->rank, layout->chunk_dims,
                         piece->in_chunk, piece->count);
     while (!error && runs_box_walk(&walk, &run, &offset)) {

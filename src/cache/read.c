@@ -39,8 +39,10 @@ static int read_located(const struct chunk *chunk, const struct piece *piece,
     read.chunk = chunk;
     read.elements = to->elements;
     store_vector_begin(&read.vector, layout->store);
-    int error = box_each_row(layout->rank, piece->count, layout->element_size, to->dims, at,
-                             layout->chunk_dims, piece->in_chunk, read_row, &read);
+    int error =
+        box_each_row(&(struct box_shape){layout->rank, piece->count, layout->element_size},
+                     (struct box_place){to->dims, at},
+                     (struct box_place){layout->chunk_dims, piece->in_chunk}, read_row, &read);
     return error ? error : store_vector_end(&read.vector);
 }
 
@@ -60,7 +62,8 @@ static void read_open(struct chunk *chunk, const struct piece *piece, const stru
         if (form->is_open)
             form_complete(layout, form);
     }
-    form_read(layout, form, piece->count, piece->in_chunk, to->elements, to->dims, at);
+    form_read(layout, form, piece->count, piece->in_chunk, to->elements,
+              (struct box_place){to->dims, at});
     pthread_rwlock_unlock(stripe);
 }
 
@@ -75,14 +78,15 @@ static int read_pinned(struct chunk *chunk, const struct piece *piece, const str
     if (chunk->state == CHUNK_LOCATED)
         return read_located(chunk, piece, to, at);
     if (chunk->state != CHUNK_LOADED)
-        box_fill(layout->rank, piece->count, layout->element_size, to->elements, to->dims, at,
-                 layout->info->fill);
+        box_fill(&(struct box_shape){layout->rank, piece->count, layout->element_size},
+                 to->elements, (struct box_place){to->dims, at}, layout->info->fill);
     else if (chunk->was_open)
         read_open(chunk, piece, to, at);
     else if (chunk_is_in_parts(chunk))
         return partial_read(chunk, piece, to->elements, to->dims, at);
     else
-        form_read(layout, &chunk->form, piece->count, piece->in_chunk, to->elements, to->dims, at);
+        form_read(layout, &chunk->form, piece->count, piece->in_chunk, to->elements,
+                  (struct box_place){to->dims, at});
     return 0;
 }
 

@@ -132,7 +132,7 @@ static void scatter_interval(const struct cache_form *form, size_t element_size,
 /* The same for a box, row by row of it. */
 static void scatter_box(const struct layout *layout, const struct cache_form *form,
                         const uint64_t *count, const uint64_t *start, char *to,
-                        const uint64_t *to_dims, const uint64_t *to_start)
+                        struct box_place place_in_to)
 {
     size_t size = layout->element_size;
     uint64_t row_length = count[layout->rank - 1], offset;
@@ -144,7 +144,8 @@ static void scatter_box(const struct layout *layout, const struct cache_form *fo
         for (uint64_t left = piece.last - piece.first; left > 0;) {
             uint64_t in_row = row_length - offset % row_length;
             uint64_t n = left < in_row ? left : in_row;
-            uint64_t place = box_translate(layout->rank, count, offset, to_dims, to_start);
+            uint64_t place =
+                box_translate(layout->rank, count, offset, place_in_to.dims, place_in_to.start);
             memcpy(to + place * size, from, n * size);
             from += n * size;
             offset += n;
@@ -154,22 +155,22 @@ static void scatter_box(const struct layout *layout, const struct cache_form *fo
 }
 
 void form_read(const struct layout *layout, const struct cache_form *form, const uint64_t *count,
-               const uint64_t *start, void *to, const uint64_t *to_dims, const uint64_t *to_start)
+               const uint64_t *start, void *to, struct box_place place)
 {
     size_t size = layout->element_size;
     uint64_t first, to_first, n;
     if (form->elements) {
-        box_copy(layout->rank, count, size, to, to_dims, to_start, form->elements,
-                 layout->chunk_dims, start);
+        box_copy(&(struct box_shape){layout->rank, count, size}, to, place, form->elements,
+                 (struct box_place){layout->chunk_dims, start});
     } else if (box_is_contiguous(layout->rank, count, layout->chunk_dims, start, &first) &&
-               box_is_contiguous(layout->rank, count, to_dims, to_start, &to_first) &&
+               box_is_contiguous(layout->rank, count, place.dims, place.start, &to_first) &&
                box_product(count, layout->rank, 1, &n)) {
         char *at = (char *)to + to_first * size;
         fill_elements(at, n, size, layout->info->fill);
         scatter_interval(form, size, first, first + n, at);
     } else {
-        box_fill(layout->rank, count, size, to, to_dims, to_start, layout->info->fill);
-        scatter_box(layout, form, count, start, to, to_dims, to_start);
+        box_fill(&(struct box_shape){layout->rank, count, size}, to, place, layout->info->fill);
+        scatter_box(layout, form, count, start, to, place);
     }
 }
 

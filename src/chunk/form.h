@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/box.h"
 #include "selection/runs.h"
 
 struct layout;
@@ -68,10 +69,10 @@ bool form_has(const struct cache_form *form, unsigned parts);
 /* Room for the dense form, its content undefined. -ENOMEM. */
 int form_new_elements(const struct layout *layout, struct cache_form *form, struct pool *pool);
 
-/* Copies count elements per axis at start of the chunk to (to, to_dims, at to_start): the values
+/* Copies count elements per axis at start of the chunk to a place in the array `to`: the values
  * where they are defined, elsewhere the fill value. The form has PART_VALUES. */
 void form_read(const struct layout *layout, const struct cache_form *form, const uint64_t *count,
-               const uint64_t *start, void *to, const uint64_t *to_dims, const uint64_t *to_start);
+               const uint64_t *start, void *to, struct box_place place);
 
 /* Copies the elements at these positions of the chunk, packed: what form_read would give there. */
 void form_gather(const struct layout *layout, const struct cache_form *form,

@@ -42,7 +42,7 @@ static void copy_all(const struct layout *layout, const struct cache_form *old,
 {
     static const uint64_t origin[SFS_MAX_RANK];
     const uint64_t *dims = layout->chunk_dims;
-    form_read(layout, old, dims, origin, form->elements, dims, origin);
+    form_read(layout, old, dims, origin, form->elements, (struct box_place){dims, origin});
     form->filled = elements_of(layout);
     for (size_t i = 0; form->mask && i < old->defined.n; i++) {
         struct run run = runs_at(&old->defined, i);
@@ -134,14 +134,16 @@ void form_put_box(const struct layout *layout, struct cache_form *form, const ui
     bool is_one = box_is_contiguous(layout->rank, count, layout->chunk_dims, start, &at);
     fill_before(layout, form, is_one ? first : end, end);
     if (from)
-        box_copy(layout->rank, count, layout->element_size, form->elements, layout->chunk_dims,
-                 start, from->elements, from->dims, from->start);
+        box_copy(&(struct box_shape){layout->rank, count, layout->element_size}, form->elements,
+                 (struct box_place){layout->chunk_dims, start}, from->elements,
+                 (struct box_place){from->dims, from->start});
     else
-        box_fill(layout->rank, count, layout->element_size, form->elements, layout->chunk_dims,
-                 start, layout->info->fill);
+        box_fill(&(struct box_shape){layout->rank, count, layout->element_size}, form->elements,
+                 (struct box_place){layout->chunk_dims, start}, layout->info->fill);
     if (form->mask) /* rows of "bytes" that are elements */
-        (void)box_each_row(layout->rank, count, 1, count, NULL, layout->chunk_dims, start,
-                           from ? add_row : remove_row, form);
+        (void)box_each_row(
+            &(struct box_shape){layout->rank, count, 1}, (struct box_place){count, NULL},
+            (struct box_place){layout->chunk_dims, start}, from ? add_row : remove_row, form);
 }
 
 void form_put(const struct layout *layout, struct cache_form *form, const struct runs *positions,

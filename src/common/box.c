@@ -118,24 +118,25 @@ struct side {
     size_t offset;
 };
 
-static void side_init(struct side *side, int rank, size_t element_size, const uint64_t *dims,
-                      const uint64_t *start)
+static void side_init(struct side *side, const struct box_shape *shape, struct box_place place)
 {
-    size_t stride = element_size;
+    size_t stride = shape->element_size;
     side->offset = 0;
-    for (int i = rank - 1; i >= 0; i--) {
+    for (int i = shape->rank - 1; i >= 0; i--) {
         side->stride[i] = stride;
-        side->offset += start ? (size_t)start[i] * stride : 0;
-        stride *= (size_t)dims[i];
+        side->offset += place.start ? (size_t)place.start[i] * stride : 0;
+        stride *= (size_t)place.dims[i];
     }
 }
 
 /* The number of leading axes left after the trailing ones that lie without gaps in both arrays are
  * merged into one row, whose length in bytes is put in *row. */
-static int merge_axes(int rank, const uint64_t *count, size_t element_size, const struct side *a,
-                      const struct side *b, size_t *row)
+static int merge_axes(const struct box_shape *shape, const struct side *a, const struct side *b,
+                      size_t *row)
 {
-    *row = element_size;
+    const uint64_t *count = shape->count;
+    int rank = shape->rank;
+    *row = shape->element_size;
     while (rank > 0 && (count[rank - 1] == 1 ||
                         (a->stride[rank - 1] == *row && (!b || b->stride[rank - 1] == *row)))) {
         *row *= (size_t)count[rank - 1];
@@ -162,49 +163,47 @@ static bool next_row(int axes, const uint64_t *count, uint64_t *counter, struct 
     return false;
 }
 
-static bool is_empty(int rank, const uint64_t *count)
+static bool is_empty(const struct box_shape *shape)
 {
-    for (int i = 0; i < rank; i++)
-        if (count[i] == 0)
+    for (int i = 0; i < shape->rank; i++)
+        if (shape->count[i] == 0)
             return true;
     return false;
 }
 
-void box_copy(int rank, const uint64_t *count, size_t element_size, void *dst,
-              const uint64_t *dst_dims, const uint64_t *dst_start, const void *src,
-              const uint64_t *src_dims, const uint64_t *src_start)
+void box_copy(const struct box_shape *shape, void *dst, struct box_place to, const void *src,
+              struct box_place from)
 {
-    if (is_empty(rank, count))
+    if (is_empty(shape))
         return;
     struct side d, s;
-    side_init(&d, rank, element_size, dst_dims, dst_start);
-    side_init(&s, rank, element_size, src_dims, src_start);
+    side_init(&d, shape, to);
+    side_init(&s, shape, from);
     size_t row;
-    int axes = merge_axes(rank, count, element_size, &d, &s, &row);
+    int axes = merge_axes(shape, &d, &s, &row);
     uint64_t counter[SFS_MAX_RANK] = {0};
     do
         memcpy((char *)dst + d.offset, (const char *)src + s.offset, row);
-    while (next_row(axes, count, counter, &d, &s));
+    while (next_row(axes, shape->count, counter, &d, &s));
 }
 
-int box_each_row(int rank, const uint64_t *count, size_t element_size, const uint64_t *a_dims,
-                 const uint64_t *a_start, const uint64_t *b_dims, const uint64_t *b_start,
+int box_each_row(const struct box_shape *shape, struct box_place a_place, struct box_place b_place,
                  int (*row)(void *context, size_t a_offset, size_t b_offset, size_t bytes),
                  void *context)
 {
-    if (is_empty(rank, count))
+    if (is_empty(shape))
         return 0;
     struct side a, b;
-    side_init(&a, rank, element_size, a_dims, a_start);
-    side_init(&b, rank, element_size, b_dims, b_start);
+    side_init(&a, shape, a_place);
+    side_init(&b, shape, b_place);
     size_t bytes;
-    int axes = merge_axes(rank, count, element_size, &a, &b, &bytes);
+    int axes = merge_axes(shape, &a, &b, &bytes);
     uint64_t counter[SFS_MAX_RANK] = {0};
     do {
         int error = row(context, a.offset, b.offset, bytes);
         if (error)
             return error;
-    } while (next_row(axes, count, counter, &a, &b));
+    } while (next_row(axes, shape->count, counter, &a, &b));
     return 0;
 }
 
@@ -230,19 +229,18 @@ void fill_elements(void *dst, uint64_t n, size_t element_size, const void *fill)
     }
 }
 
-void box_fill(int rank, const uint64_t *count, size_t element_size, void *dst,
-              const uint64_t *dst_dims, const uint64_t *dst_start, const void *fill)
+void box_fill(const struct box_shape *shape, void *dst, struct box_place to, const void *fill)
 {
-    if (is_empty(rank, count))
+    if (is_empty(shape))
         return;
     struct side d;
-    side_init(&d, rank, element_size, dst_dims, dst_start);
+    side_init(&d, shape, to);
     size_t row;
-    int axes = merge_axes(rank, count, element_size, &d, NULL, &row);
+    int axes = merge_axes(shape, &d, NULL, &row);
     uint64_t counter[SFS_MAX_RANK] = {0};
     do
-        fill_elements((char *)dst + d.offset, row / element_size, element_size, fill);
-    while (next_row(axes, count, counter, &d, NULL));
+        fill_elements((char *)dst + d.offset, row / shape->element_size, shape->element_size, fill);
+    while (next_row(axes, shape->count, counter, &d, NULL));
 }
 
 uint64_t box_translate(int rank, const uint64_t *count, uint64_t position, const uint64_t *dims,

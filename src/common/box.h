@@ -35,22 +35,30 @@ uint64_t box_of_interval(const struct box *slab, uint64_t first, uint64_t n, str
 void box_around_interval(const struct box *slab, uint64_t first, uint64_t n, struct box *around,
                          uint64_t *skipped);
 
-/* Copies count elements per axis from (src, src_dims, at src_start) to (dst, dst_dims, at
- * dst_start); NULL for a start is the origin. The arrays must not overlap. */
-void box_copy(int rank, const uint64_t *count, size_t element_size, void *dst,
-              const uint64_t *dst_dims, const uint64_t *dst_start, const void *src,
-              const uint64_t *src_dims, const uint64_t *src_start);
+/* The elements of a box: count per axis, of element_size bytes each. */
+struct box_shape {
+    int rank;
+    const uint64_t *count;
+    size_t element_size;
+};
+
+/* Where a box is in an array: the array's dims, and its start; NULL: the origin. */
+struct box_place {
+    const uint64_t *dims, *start;
+};
+
+/* Copies a box from one array to another. The arrays must not overlap. */
+void box_copy(const struct box_shape *shape, void *dst, struct box_place to, const void *src,
+              struct box_place from);
 
 /* Calls row for every run of bytes that lies without a gap both in array a and in array b, with its
  * byte offsets in them, until one returns an error. */
-int box_each_row(int rank, const uint64_t *count, size_t element_size, const uint64_t *a_dims,
-                 const uint64_t *a_start, const uint64_t *b_dims, const uint64_t *b_start,
+int box_each_row(const struct box_shape *shape, struct box_place a, struct box_place b,
                  int (*row)(void *context, size_t a_offset, size_t b_offset, size_t bytes),
                  void *context);
 
-/* Sets count elements per axis of (dst, dst_dims, at dst_start) to the element at fill. */
-void box_fill(int rank, const uint64_t *count, size_t element_size, void *dst,
-              const uint64_t *dst_dims, const uint64_t *dst_start, const void *fill);
+/* Sets all elements of a box to the element at fill. */
+void box_fill(const struct box_shape *shape, void *dst, struct box_place to, const void *fill);
 
 /* Sets n adjacent elements at dst to the element at fill. */
 void fill_elements(void *dst, uint64_t n, size_t element_size, const void *fill);

@@ -101,8 +101,8 @@ static int read_touched(struct virtual *virtual, const struct touched *touched,
         first = 0;
     const struct layout *layout = &virtual->dataset->layout;
     if (!is_covered)
-        box_fill(box->rank, box->count, layout->element_size, place->elements, place->dims,
-                 place->start, layout->info->fill);
+        box_fill(&(struct box_shape){box->rank, box->count, layout->element_size}, place->elements,
+                 (struct box_place){place->dims, place->start}, layout->info->fill);
     struct shared shared = {virtual, touched->mapping + first, box, place, {false}};
     bool is_shared = can_be_shared(virtual, touched, first, box, depth);
     int error = is_shared ? workers_each(cache_workers(virtual->file->cache), touched->n - first,

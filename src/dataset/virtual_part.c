@@ -225,8 +225,9 @@ static int read_box_by_copying(const struct wanted *wanted, const struct box *sh
         error = read_packed(wanted, &of_source, memory);
         find_place(wanted, &cut, start);
         if (!error)
-            box_copy(cut.rank, cut.count, size, wanted->place->elements, wanted->place->dims, start,
-                     memory, cut.count, NULL);
+            box_copy(&(struct box_shape){cut.rank, cut.count, size}, wanted->place->elements,
+                     (struct box_place){wanted->place->dims, start}, memory,
+                     (struct box_place){cut.count, NULL});
         if (!error)
             error = interrupt_check();
     }
@@ -279,9 +280,10 @@ static void scatter(struct gathered *gathered, int axis)
             int k = translation->source_of[i];
             dims[i] = k < 0 ? 1 : gathered->source.count[k];
         }
-        box_copy(shown.rank, shown.count, element_size(wanted), wanted->place->elements,
-                 wanted->place->dims, to, gathered->memory + position * element_size(wanted), dims,
-                 NULL);
+        box_copy(&(struct box_shape){shown.rank, shown.count, element_size(wanted)},
+                 wanted->place->elements, (struct box_place){wanted->place->dims, to},
+                 gathered->memory + position * element_size(wanted),
+                 (struct box_place){dims, NULL});
         return;
     }
     uint64_t first = gathered->first[axis], end = gathered->end[axis];

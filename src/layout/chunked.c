@@ -130,8 +130,9 @@ static int take_box(const struct layout *layout, const uint64_t *count,
     encoded->bytes = pool_get(pool, encoded->room);
     if (!encoded->bytes)
         return -ENOMEM;
-    box_copy(layout->rank, count, layout->element_size, encoded->bytes, count, NULL, form->elements,
-             layout->chunk_dims, NULL);
+    box_copy(&(struct box_shape){layout->rank, count, layout->element_size}, encoded->bytes,
+             (struct box_place){count, NULL}, form->elements,
+             (struct box_place){layout->chunk_dims, NULL});
     encoded->record.filter_mask[0] = BOX;
     return 0;
 }

@@ -247,8 +247,10 @@ static int write_box(struct layout *layout, const struct box *box, const void *e
     if (!error)
         error = check_bytes(layout, scaled, first, end);
     if (!error)
-        error = box_each_row(layout->rank, box->count, layout->element_size, box->count, origin,
-                             layout->dims, box->start, write_row, (void *)&range);
+        error =
+            box_each_row(&(struct box_shape){layout->rank, box->count, layout->element_size},
+                         (struct box_place){box->count, origin},
+                         (struct box_place){layout->dims, box->start}, write_row, (void *)&range);
     int unsynced = end_opened(layout, &opened);
     return error ? error : unsynced;
 }

@@ -186,8 +186,9 @@ static void rows_visit_every_element_once_in_order(void **state)
         struct placed a = place(rank, count), b = place(rank, count);
         uint64_t n = product(rank, count);
         struct rows rows = {random_between(1, 17), allocate(16 * n), 0, SIZE_MAX};
-        assert_int_equal(box_each_row(rank, count, rows.element_size, a.dims, a.start, b.dims,
-                                      b.start, take_row, &rows),
+        assert_int_equal(box_each_row(&(struct box_shape){rank, count, rows.element_size},
+                                      (struct box_place){a.dims, a.start},
+                                      (struct box_place){b.dims, b.start}, take_row, &rows),
                          0);
         assert_int_equal(rows.n, n);
         for (uint64_t k = 0; k < n; k++) {
@@ -204,7 +205,9 @@ static void rows_end_with_the_first_error(void **state)
     const uint64_t count[] = {5, 3}, a[] = {5, 4}, b[] = {5, 3};
     uint64_t found[2 * 15];
     struct rows rows = {1, found, 0, 2};
-    assert_int_equal(box_each_row(2, count, 1, a, NULL, b, NULL, take_row, &rows), -77);
+    assert_int_equal(box_each_row(&(struct box_shape){2, count, 1}, (struct box_place){a, NULL},
+                                  (struct box_place){b, NULL}, take_row, &rows),
+                     -77);
     assert_int_equal(rows.n, 9);
 }
 
@@ -237,10 +240,12 @@ static void check_copy_or_fill(bool fill)
                    source + (fill ? 0 : at * size), size);
         }
         if (fill)
-            box_fill(rank, count, size, got, to.dims, at_origin ? NULL : to.start, source);
+            box_fill(&(struct box_shape){rank, count, size}, got,
+                     (struct box_place){to.dims, at_origin ? NULL : to.start}, source);
         else
-            box_copy(rank, count, size, got, to.dims, at_origin ? NULL : to.start, source,
-                     from.dims, from.start);
+            box_copy(&(struct box_shape){rank, count, size}, got,
+                     (struct box_place){to.dims, at_origin ? NULL : to.start}, source,
+                     (struct box_place){from.dims, from.start});
         assert_memory_equal(got, expected, to_bytes);
         free(source);
         free(expected);
@@ -277,9 +282,14 @@ static void empty_counts_touch_nothing(void **state)
         count[empty] = 0;
         dims[empty] = random_below(2);
         char *nothing = allocate(0);
-        box_copy(rank, count, 3, nothing, dims, NULL, nothing, dims, NULL);
-        box_fill(rank, count, 3, nothing, dims, NULL, "abc");
-        assert_int_equal(box_each_row(rank, count, 3, dims, NULL, dims, NULL, refuse_row, NULL), 0);
+        box_copy(&(struct box_shape){rank, count, 3}, nothing, (struct box_place){dims, NULL},
+                 nothing, (struct box_place){dims, NULL});
+        box_fill(&(struct box_shape){rank, count, 3}, nothing, (struct box_place){dims, NULL},
+                 "abc");
+        assert_int_equal(box_each_row(&(struct box_shape){rank, count, 3},
+                                      (struct box_place){dims, NULL},
+                                      (struct box_place){dims, NULL}, refuse_row, NULL),
+                         0);
         free(nothing);
     }
     fill_elements(NULL, 0, 5, "abcde");

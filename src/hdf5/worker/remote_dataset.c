@@ -584,8 +584,9 @@ static int take_box(struct cursor *results, void *out)
     if (dataset->rank == 0)
         memcpy(box->buffer, bytes, box->bytes);
     else
-        box_copy(dataset->rank, box->count, dataset->element_size, box->buffer, box->memory_dims,
-                 NULL, bytes, box->count, NULL);
+        box_copy(&(struct box_shape){dataset->rank, box->count, dataset->element_size}, box->buffer,
+                 (struct box_place){box->memory_dims, NULL}, bytes,
+                 (struct box_place){box->count, NULL});
     return 0;
 }
 
