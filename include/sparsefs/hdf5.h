@@ -5,7 +5,7 @@
  *
  * Functions return 0 or a negative errno: those of the call of sparsefs.h, -EINVAL for a handle
  * that libhdf5 refuses (its error stack says why), -EOPNOTSUPP for elements that it cannot convert,
- * -ENOMEM; what a pointer is to be set to is set only if 0 is returned. Handles, buffers and property
+ * -ENOMEM; *defined and *dataset are set only if 0 is returned. Handles, buffers and property
  * lists stay the caller's. Each call uses the program's libhdf5 in the calling thread: calls of
  * several threads at once need a thread-safe one. Datatypes are those of the buffer,
  * native ones too. H5S_ALL means what it means in H5Dread and H5Dwrite: as space, all elements; as
@@ -596,8 +596,8 @@ struct sfs_h5_filter {
     unsigned values[SFS_H5_FILTER_VALUES];
 };
 
-/* The filters of a dataset creation property list (H5P_DEFAULT: none, and *n stays as it is). The
- * caller frees *filters and *values, also after an error; *filters points into *values. -EINVAL, also
+/* The filters of a dataset creation property list (H5P_DEFAULT: none). *n stays as it is if there are
+ * none. The caller frees *filters and *values, also after an error; *filters points into *values. -EINVAL, also
  * for a filter with more than SFS_H5_FILTER_VALUES parameters. */
 static inline int sfs_h5_filters(hid_t dcpl, size_t *n, struct sfs_filter **filters,
                                  struct sfs_h5_filter **values)
@@ -686,7 +686,7 @@ static inline int sfs_h5_times(hid_t dcpl, struct sfs_dataset_create *create)
  * allocation and of filling, fill value, and the filters of the values section; the filters of
  * selection_dcpl (H5P_DEFAULT: none) are those of the selection section (H5Pset_filter2). What else
  * they hold is not looked at. The caller closes *dataset, by sfs_dataset_close. -EINVAL, too: dcpl has
- * no chunks (H5P_DEFAULT has none), or they or the dataspace have another rank than 1 to
+ * no chunks (H5P_DEFAULT has none), they are of another rank than the dataspace, or that is not 1 to
  * SFS_MAX_RANK. */
 static inline int sfs_h5_create(struct sfs_file *file, const char *path, hid_t type, hid_t space,
                                 hid_t dcpl, hid_t selection_dcpl, struct sfs_dataset **dataset)

@@ -76,7 +76,7 @@ int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void
  * and may fail with these errors, too, for which hdf5_error() says more: -EOPNOTSUPP: a filter is not
  * available; filters_encode: -EINVAL: it does not take these bytes or its parameters, which is -EILSEQ
  * of filters_decode; -EIO: the process has ended. The caller frees *out of filters_encode, which is
- * NULL if size is 0, and not set after an error. */
+ * NULL if size is 0; after an error there is nothing to free. */
 size_t filters_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
 
 /* Nbit and scale-offset have the number of elements among their parameters. Where that is 0, and

@@ -37,8 +37,9 @@ struct encoded;
 struct insertion;
 
 struct layout_ops {
-    /* Finds the chunk with these scaled coordinates; *record is zero before. A chunk that is not
-     * stored is no error: record->exists is false. -ESTALE: is_gone; -EIO; -ENOMEM. */
+    /* Finds the chunk with these scaled coordinates. A chunk that is not stored is no error:
+     * record->exists is false. Of *record, dense layouts set only the members that they know.
+     * -ESTALE: is_gone; -EIO; -ENOMEM; STORE_MOVED (store.h). */
     int (*lookup)(struct layout *layout, const uint64_t *scaled, struct chunk_record *record);
 
     /* The stored bytes that decode wants for these parts: *n of them at *offset of the chunk's
