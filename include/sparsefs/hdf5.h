@@ -4,7 +4,10 @@
  * everything here is compiled into the program. For libhdf5 1.10 and later.
  *
  * Functions return 0 or a negative errno: those of the call of sparsefs.h, -EINVAL for a handle
- * that libhdf5 refuses (its error stack says why), -ENOMEM. Datatypes are those of the buffer,
+ * that libhdf5 refuses (its error stack says why), -EOPNOTSUPP for elements that it cannot convert,
+ * -ENOMEM; *defined and *dataset are set only if 0 is returned. Handles, buffers and property
+ * lists stay the caller's. Each call uses the program's libhdf5 in the calling thread: calls of
+ * several threads at once need a thread-safe one. Datatypes are those of the buffer,
  * native ones too. H5S_ALL means what it means in H5Dread and H5Dwrite: as space, all elements; as
  * memory_space, the selection of space in a buffer with the dims of the dataset. Files, datasets,
  * extents and chunks need no handles: their calls are in sparsefs.h. */
@@ -550,8 +553,9 @@ static inline int sfs_h5_erase(struct sfs_dataset *dataset, hid_t space)
     return error;
 }
 
-/* What H5Sencode gives as a dataspace. In seven bytes stands, as the last four, how long the extent
- * after them is; then the kind of the selection. libhdf5 1.10.6 takes 0, "none", for "all". */
+/* Decodes what H5Sencode gives; the caller closes the dataspace, which is negative after an error. A
+ * prefix of seven bytes, of which the last four are the size of the extent, is followed by the extent
+ * and the kind of the selection. libhdf5 1.10.6 takes kind 0, "none", for "all". */
 static inline hid_t sfs_h5_decode_space(const void *encoded)
 {
     const unsigned char *bytes = (const unsigned char *)encoded;
@@ -563,7 +567,7 @@ static inline hid_t sfs_h5_decode_space(const void *encoded)
 }
 
 /* H5Dget_defined: a new dataspace, of the dims of the dataset, which selects those elements of
- * space that are defined, points in the same order. The caller closes *defined. */
+ * space that are defined, points in the same order. The caller closes *defined, by H5Sclose. */
 static inline int sfs_h5_get_defined(struct sfs_dataset *dataset, hid_t space, hid_t *defined)
 {
     struct sfs_encoded encoded;
@@ -592,8 +596,9 @@ struct sfs_h5_filter {
     unsigned values[SFS_H5_FILTER_VALUES];
 };
 
-/* The filters of a dataset creation property list (H5P_DEFAULT: none). The caller frees *filters,
- * then *values. */
+/* The filters of a dataset creation property list (H5P_DEFAULT: none). *n stays as it is if there are
+ * none. The caller frees *filters and *values, also after an error; *filters points into *values. -EINVAL, also
+ * for a filter with more than SFS_H5_FILTER_VALUES parameters. */
 static inline int sfs_h5_filters(hid_t dcpl, size_t *n, struct sfs_filter **filters,
                                  struct sfs_h5_filter **values)
 {
@@ -640,8 +645,8 @@ static inline int sfs_h5_dims(hid_t space, hid_t dcpl, struct sfs_dataset_create
     return 0;
 }
 
-/* The fill value in the dataset's datatype, NULL if dcpl does not define one; the caller frees it.
- */
+/* The fill value in the dataset's datatype, NULL if dcpl does not define one; the caller frees it, also
+ * after an error. */
 static inline int sfs_h5_fill(hid_t type, hid_t dcpl, void **fill)
 {
     H5D_fill_value_t status;
@@ -680,7 +685,9 @@ static inline int sfs_h5_times(hid_t dcpl, struct sfs_dataset_create *create)
  * dcpl gives chunk dims (H5Pset_chunk stands for H5Pset_struct_chunk), H5Pset_chunk_opts, times of
  * allocation and of filling, fill value, and the filters of the values section; the filters of
  * selection_dcpl (H5P_DEFAULT: none) are those of the selection section (H5Pset_filter2). What else
- * they hold is not looked at. */
+ * they hold is not looked at. The caller closes *dataset, by sfs_dataset_close. -EINVAL, too: dcpl has
+ * no chunks (H5P_DEFAULT has none), they are of another rank than the dataspace, or that is not 1 to
+ * SFS_MAX_RANK. */
 static inline int sfs_h5_create(struct sfs_file *file, const char *path, hid_t type, hid_t space,
                                 hid_t dcpl, hid_t selection_dcpl, struct sfs_dataset **dataset)
 {

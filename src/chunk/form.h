@@ -63,14 +63,15 @@ size_t form_bytes(const struct cache_form *form);
 /* What is needed of them: without what blocks and lists have too much. */
 size_t form_used_bytes(const struct cache_form *form);
 
-/* Whether it has all of these parts. */
+/* Whether it has all of these parts. PART_HEAP is not looked at: it is there if the values are. */
 bool form_has(const struct cache_form *form, unsigned parts);
 
 /* Room for the dense form, its content undefined. -ENOMEM. */
 int form_new_elements(const struct layout *layout, struct cache_form *form, struct pool *pool);
 
 /* Copies count elements per axis at start of the chunk to a place in the array `to`: the values
- * where they are defined, elsewhere the fill value. The form has PART_VALUES. */
+ * where they are defined, elsewhere the fill value. The form has PART_VALUES; of an open one the box
+ * is filled (form_is_filled). */
 void form_read(const struct layout *layout, const struct cache_form *form, const uint64_t *count,
                const uint64_t *start, void *to, struct box_place place);
 
@@ -78,10 +79,10 @@ void form_read(const struct layout *layout, const struct cache_form *form, const
 void form_gather(const struct layout *layout, const struct cache_form *form,
                  const struct runs *positions, void *to);
 
-/* Makes the packed form that has the defined elements of old (which has PART_PACKED; NULL: nothing
- * is defined) and, in their place or besides, those at positions with these packed values; of
- * variable length, these are struct sfs_sequence. -ENOMEM; and of these, -EILSEQ: old is damaged,
- * -EINVAL: they have too many bytes. */
+/* Makes in *form, which is empty after an error, the packed form that has the defined elements of old
+ * (which has PART_PACKED; NULL: nothing is defined) and, in their place or besides, those at positions
+ * with these packed values; of variable length, these are struct sfs_sequence. old stays as it is.
+ * -ENOMEM; and of variable length, -EILSEQ: old is damaged, -EINVAL: they have too many bytes. */
 int form_write(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, const void *values, struct pool *pool,
                struct cache_form *form);
@@ -102,7 +103,7 @@ int form_remove(const struct layout *layout, const struct cache_form *old,
                 const struct runs *positions, struct pool *pool, struct cache_form *form);
 
 /* Adds the dense part to a form that has PART_PACKED, or the packed values to one that has elements
- * and PART_DEFINED. -ENOMEM. */
+ * and PART_DEFINED. -ENOMEM, with nothing changed. */
 int form_add_elements(const struct layout *layout, struct cache_form *form, struct pool *pool);
 int form_add_values(const struct layout *layout, struct cache_form *form, struct pool *pool);
 
@@ -122,8 +123,8 @@ size_t form_open_bytes(const struct layout *layout);
 int form_open(const struct layout *layout, const struct cache_form *old, struct pool *pool,
               struct cache_form *form);
 
-/* Makes an open form in which all is defined, but for its elements, which the caller brings. Its
- * memory is form_mask_bytes. -ENOMEM. */
+/* Makes an open form in which all is defined, without its elements, which the caller sets (elements,
+ * element_size). It takes form_mask_bytes of memory. -ENOMEM. */
 size_t form_mask_bytes(const struct layout *layout);
 int form_open_full(const struct layout *layout, struct pool *pool, struct cache_form *form);
 

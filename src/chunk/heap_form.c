@@ -1,3 +1,4 @@
+/* Merging packed values that lead into heaps, and making the heap that the merged ones lead into. */
 #include "chunk/heap_form.h"
 
 #include <errno.h>

@@ -38,19 +38,21 @@ bool filter_is_native(const struct sfs_filter *filters, size_t n_filters);
  * it is not available, although its id is. */
 bool filter_is_left_out(const struct sfs_filter *filter);
 
-/* Whether in_size bytes can be those of any `size` bytes that went through these filters: sizes of
- * damaged files are believed less, before anything is allocated for them. Of filters that are not
- * ours any size is believed. */
+/* Whether in_size bytes can be those of any `size` bytes that went through these filters: a check of
+ * sizes in damaged files, before anything is allocated for them. Always true if one of the filters is
+ * not ours or has no limit to what it inflates. */
 bool filter_can_make(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
                      uint64_t size);
 
-/* Bytes of working space that filter_decode needs to make `size` bytes. */
+/* Bytes of working space that filter_decode needs to make `size` bytes; SIZE_MAX: more than there can
+ * be. */
 size_t filter_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
 
 /* Undoes native filters, last to first, but not those whose bit is set in mask (HDF5 file format
  * specification, filter pipeline message and chunk B-tree). The result must be exactly `size` bytes
- * and is put in `out`; `scratch` holds filter_scratch bytes. 0; -EILSEQ: checksum or compressed
- * stream are damaged, or the sizes do not fit; -ENOMEM. */
+ * and is put in `out`; `scratch` holds filter_scratch bytes, NULL if these are 0. 0; -EILSEQ: checksum
+ * or compressed stream are damaged, or the sizes do not fit; -ENOMEM. After an error `out` is
+ * undefined. */
 int filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask, const void *in,
                   size_t in_size, void *scratch, void *out, size_t size);
 
@@ -63,27 +65,28 @@ size_t filter_encode_scratch(const struct sfs_filter *filters, size_t n_filters,
  * larger, but for filters that fail then; an optional filter that fails sets its bit in *mask and
  * leaves the bytes as they are.
  * `scratch` holds filter_encode_scratch bytes, `out` at least filter_encode_bound; *out_size bytes
- * of it are the result. 0; -EINVAL: a filter that is not optional has wrong parameters, or out is
- * too small; -ENOMEM. */
+ * of it are the result. 0; -EINVAL: a filter that is not optional does not take these bytes or its
+ * parameters, or out is too small; -ENOMEM, also of optional filters. */
 int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
                   void *scratch, void *out, size_t out_capacity, size_t *out_size, uint32_t *mask);
 
-/* As filter_scratch, filter_decode and filter_encode, for any filters. A section of no bytes is
- * never filtered. Other filters than ours run under libhdf5's lock, or in processes of their own
- * (hdf5_start_workers), allocate what they need, and may fail with these errors, too, for which
- * hdf5_error() says more: -EOPNOTSUPP: a filter is not available; -EINVAL: it does not take these
- * bytes or its parameters; -EIO: the process has ended. The caller frees *out of filters_encode,
- * which is NULL if *out_size is 0. */
+/* As filter_scratch, filter_decode and filter_encode, for any filters (filters_decode and
+ * filters_encode stand below). A section of no bytes is never filtered. Other filters than ours run
+ * under libhdf5's lock, or in processes of their own (hdf5_start_workers), allocate what they need,
+ * and may fail with these errors, too, for which hdf5_error() says more: -EOPNOTSUPP: a filter is not
+ * available; filters_encode: -EINVAL: it does not take these bytes or its parameters, which is -EILSEQ
+ * of filters_decode; -EIO: the process has ended. The caller frees *out of filters_encode, which is
+ * NULL if size is 0; after an error there is nothing to free. */
 size_t filters_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
 
 /* Nbit and scale-offset have the number of elements among their parameters. Where that is 0, and
  * the filter is the first, all that is there is meant: what filters_encode is given, and what
- * filters_decode has to make. False: the filter, with parameters as libhdf5 completes them, is none
- * of these; else *place is where among them the number stands. */
+ * filters_decode has to make. False: the filter is none of these, or has not all the parameters with
+ * which libhdf5 completes them; else *place is where among them the number stands. */
 bool filter_counts_elements(const struct sfs_filter *filter, size_t *place);
 
-/* Memory for decoding foreign filters beyond the caller's buffers: input and output are copied once
- * more. */
+/* Bytes of memory that filters_decode takes beyond the caller's buffers: foreign filters copy input and
+ * output once more; 0 for our own. */
 size_t filters_besides(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
                        size_t size);
 int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
@@ -101,7 +104,8 @@ void filters_provide(void);
  * which makes parameters of a header of what it gets: without those that it adds. */
 struct sfs_filter filter_to_create_with(const struct sfs_filter *filter);
 
-/* The parts. Each takes and makes exactly the sizes given. */
+/* The parts. Each makes exactly `size` bytes. deflate_decode ignores bytes behind the end of the
+ * stream. 0; -EILSEQ: the stream is damaged, or is of another number of bytes; -ENOMEM. */
 int deflate_decode(const void *in, size_t in_size, void *out, size_t size);
 void shuffle_decode(const void *in, void *out, size_t size, size_t element_size);
 void shuffle_encode(const void *in, void *out, size_t size, size_t element_size);

@@ -21,8 +21,8 @@ enum filter_effect {
 /* decode: exactly size bytes of in_size, which both are as the effect demands. 0; -EILSEQ: the
  * bytes are damaged or another number of bytes comes out; -ENOMEM. It reads and writes nothing
  * beyond the sizes and allocates no more than they say. encode: *out_size bytes, in `out` with room
- * for `capacity`, which is at least what bound says. 0; -EINVAL: the filter does not take these
- * bytes, or not with its parameters; -ENOMEM. Either is thread-safe.
+ * for `capacity`: what bound says or more, `size` (KEEPS_SIZE), or `appended` (APPENDS). 0; -EINVAL:
+ * the filter does not take these bytes, or not with its parameters; -ENOMEM. Either is thread-safe.
  *
  * What APPENDS decodes without `out`, and encodes only what it appends. */
 struct filter_kind {
@@ -72,7 +72,7 @@ extern const struct filter_kind filter_deflate, filter_shuffle, filter_fletcher3
 extern const struct filter_kind *const filter_kinds[];
 extern const size_t filter_n_kinds;
 
-/* NULL: not ours, or not with these parameters. */
+/* The kind of a filter; NULL: it is not ours, or not with these parameters. */
 const struct filter_kind *filter_kind_of(const struct sfs_filter *filter);
 
 /* A parameter, or what stands for it where there are fewer. */

@@ -70,7 +70,7 @@ int content_take(struct content *content, struct views *views, enum view_kind vi
         bool is_end = part.n == 0; /* the frame was written meanwhile */
         view_return(views, &part);
         if (is_end)
-            break;
+            return content_resize(content, at, temporaries);
     }
     return error;
 }

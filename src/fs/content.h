@@ -24,7 +24,7 @@ int content_resize(struct content *content, uint64_t n, struct temporaries *temp
 void content_free(struct content *content, struct temporaries *temporaries);
 
 /* Makes it the first `size` bytes of a view, or fewer: others may have made that shorter meanwhile.
- * Errors of content_resize and view_read. */
+ * Errors of content_resize and view_read, after which its bytes are undefined. */
 int content_take(struct content *content, struct views *views, enum view_kind view, uint64_t frame,
                  uint64_t size, struct temporaries *temporaries);
 

@@ -33,7 +33,8 @@ struct entry_series {
 /* Kinds of views that a mount shows: bits, 1 << enum view_kind. */
 #define ENTRY_ALL_VIEWS ((1u << VIEW_KINDS) - 1)
 
-/* Views shown by default: a program that copies a tree reads all of them. */
+/* Views that are shown only if they are asked for (views=): a program that copies a tree reads all
+ * that are shown. */
 #define ENTRY_ASKED_VIEWS                                                                          \
     (1u << VIEW_STACK_TIFF | 1u << VIEW_PNG | 1u << VIEW_CBF | 1u << VIEW_CSV | 1u << VIEW_CHUNK | \
      1u << VIEW_ZARRAY | 1u << VIEW_ZATTRS)

@@ -1,3 +1,5 @@
+/* Paths are walked by descriptors that only name a file (O_PATH); what kind a state of a regular file
+ * is stands in a table by hash of its inode. */
 #include "fs/folder.h"
 
 #include <dirent.h>

@@ -20,11 +20,11 @@ enum folder_kind {
     FOLDER_SYMLINK,
 };
 
-/* Errors of open(2). */
+/* path is copied. Errors of open(2); -ENOMEM. */
 int folder_create(const char *path, struct folder **folder);
 void folder_destroy(struct folder *folder); /* NULL is fine */
 
-/* As realpath(3) had it. */
+/* As folder_create was given it; valid until folder_destroy. */
 const char *folder_path(const struct folder *folder);
 
 int folder_statvfs(const struct folder *folder, struct statvfs *st);

@@ -23,7 +23,8 @@ int fresh_create(struct nodes *nodes, size_t most_bytes, struct fresh **fresh);
 void fresh_destroy(struct fresh *fresh);
 
 /* A frame is made, or opened for writing; ended by fresh_end. *frame is NULL if it is not fresh. To
- * be called before a dataset is extended for it. -ENOMEM. */
+ * be called before a dataset is extended for it. fresh may be NULL: no frame is. Errors of
+ * node_get_views; -ENOMEM. */
 int fresh_make(struct fresh *fresh, const struct node *node, uint64_t frame,
                struct fresh_frame **out);
 int fresh_open(struct fresh *fresh, const struct node *node, uint64_t frame,

@@ -1,3 +1,5 @@
+/* One record for each thread that serves requests: it says which request, and whether that is
+ * interrupted. */
 #include "fs/interrupt.h"
 
 #include <stdatomic.h>

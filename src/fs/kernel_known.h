@@ -22,12 +22,12 @@ void known_end_lookup(struct known *known);
 void known_wait_for_lookups(struct known *known);
 
 /* Visits the inodes that the kernel may know and that a change concerns, except one (0: none),
- * until `visit` returns false. Returns whether it did. */
+ * until `visit` returns true. Returns whether it did. */
 typedef bool (*known_visit_function)(void *context, struct inode inode);
 bool known_visit(struct known *known, const struct change *change, uint64_t except,
                  known_visit_function visit, void *context);
 
-/* Whether a change concerns a view, of this node. */
+/* Whether a change concerns a view, of this node or of another hard link to its dataset. */
 bool change_concerns(const struct change *change, const struct node *node, struct inode inode);
 
 #endif

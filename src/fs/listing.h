@@ -34,8 +34,8 @@ struct listings *listings_create(void);
 void listings_destroy(struct listings *listings);
 
 /* The links of a group, given back by listing_put. begins: as they are; else those that others were
- * given before will do. Between this, and while a change is made, the caller sees to it that links
- * do not change. */
+ * given before will do. During this call, and while a change is made, the caller sees to it that links
+ * do not change. Errors of sfs_list; -ENOMEM. */
 int listing_get(struct listings *listings, const struct node *group, unsigned removals, bool begins,
                 const struct listing **listing);
 

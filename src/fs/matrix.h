@@ -29,15 +29,18 @@ void matrices_destroy(struct matrices *matrices);
 int matrix_begin(struct matrices *matrices, const struct node *node, struct matrix **matrix);
 void matrix_end(struct matrices *matrices, struct matrix *matrix);
 
-/* -ENOSPC: no room, logged; what was written to the file is gone then. */
+/* Writes, or sets the size, of what waits of a file; a file of which nothing waits begins with what it
+ * shows. -ENOSPC: no room, logged; -ENOMEM; errors of view_size and view_read. After an error what was
+ * written to the file is gone. */
 int matrix_write(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
                  const void *bytes, size_t n, uint64_t offset);
 int matrix_resize(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
                   uint64_t size);
 
-/* The file is closed or synced. -EINVAL: refused, logged; nothing waits then. is_tentative: more
- * may follow from the process that closes it, so that nothing is refused. Errors of view_put_csr but -EAGAIN:
- * what waited is gone. *changed: the files show something else, and (*taken) so do all frames. */
+/* The file is closed or synced. -EINVAL: refused, logged; nothing waits then. is_tentative: more may
+ * follow from the process that closes it, so that nothing is refused. 0 also if it waits for more to be
+ * written. Errors of sfs_begin_writing and view_put_csr, but -ENOSPC in place of -EFBIG: what waited is
+ * gone. *changed: the files show something else, and (*taken) so do all frames. */
 int matrix_take(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
                 bool is_tentative, bool *changed, bool *taken);
 

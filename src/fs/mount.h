@@ -174,7 +174,8 @@ void mount_redo_removal(struct mount *mount, struct inode directory, const char 
 
 /* ---- temporary_to_frame.c: temporary files (temporary.h) and the frames that they become ---- */
 
-/* The directory of temporary files by its inode. -EROFS, -ESTALE; -EPERM: there are none in it. */
+/* The directory of temporary files by its inode. -EROFS, -ESTALE; -EPERM: there are none in it; errors of
+ * node_get_views. */
 int mount_place(struct mount *mount, struct inode directory, struct temporary_place *place);
 
 /* A temporary file becomes the view that a name stands for in a directory, which must be such a
@@ -191,11 +192,11 @@ int control_lookup(const struct mount *mount, const char *name, struct inode *in
 /* The n-th name in .sparsefs, or NULL. */
 const char *control_name(const struct mount *mount, unsigned n, struct inode *inode);
 
-/* The content of a control file but image.h5 as of now. The caller frees *text. */
+/* The content of a control file but image.h5 as of now. The caller frees *text. -ENOMEM. */
 int control_text(struct mount *mount, unsigned entry, char **text, size_t *n);
 
 /* Whether it may be written, by control_write: n bytes, which are all of it. -EINVAL: they make no
- * sense, and nothing changes. */
+ * sense, and nothing changes; it is logged. */
 bool control_is_writable(const struct mount *mount, unsigned entry);
 int control_write(struct mount *mount, const char *bytes, size_t n);
 

@@ -98,7 +98,7 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
 void mounted_ref(struct mounted_file *file);
 void mounted_unref(struct mounted_file *file); /* the last one closes it; NULL is fine */
 
-/* Whether this is a state of it: of one that is open, whether it is the same file. */
+/* Whether this is a state of it; of one that is open, or never was, whether it is the same file. */
 bool mounted_is(struct mounted_file *file, const struct stat *st);
 
 /* It is open until mounted_put; what is not a folder's is that anyway. is_handle: for longer than a
@@ -113,7 +113,8 @@ void mounted_put(struct mounted_file *file, bool is_handle);
 void mounted_outdate(struct mounted_file *file);
 
 /* The names of the root group's attributes, each with its NUL, as they are while it is used: known
- * from then on for as long as the file is in this state. Long ones are not kept. */
+ * from then on for as long as the file is in this state. Not kept if they have more than 1 KiB, the file
+ * has changed in the last seconds, or there is no memory. */
 void mounted_keep_names(struct mounted_file *file, const char *names, size_t n);
 
 /* The same of one that need not be opened for that, in memory that the caller frees. -EAGAIN: it is

@@ -19,15 +19,16 @@
 #define NAME_TOO_DEEP     "too-many-levels-of-groups"
 
 /* Encoded are: "." and "..", a link at the root called .sparsefs (in_root), the first letter of a
- * target that leads nowhere, '/', and names in which '%' stands before two hexadecimal digits. What
- * is longer than a file name can be is cut and ends in "%~" and a hash of the whole. */
+ * target that leads nowhere, '/', and in names in which '%' stands before two hexadecimal digits or
+ * '~', each '%'. What is longer than a file name can be is cut and ends in "%~" and a hash of the whole. */
 void name_encode(const char *link, bool in_root, char name[NAME_BYTES]);
 
 /* The link that a file name stands for; false if it cannot be told from the name alone (cut) or if
  * there can be none. `link` has room for NAME_BYTES. */
 bool name_decode(const char *name, bool in_root, char link[NAME_BYTES]);
 
-/* Whether the name ends in a hash: its link is found by encoding all links of the group. */
+/* Whether the name can only be one that was cut, as it contains "%~": its link is found by encoding all
+ * links of the group. */
 bool name_is_cut(const char *name);
 
 #endif

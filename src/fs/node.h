@@ -31,11 +31,11 @@ enum node_type {
     NODE_PASSED,     /* and a file in it that is not HDF5 */
 };
 
-/* The constant part of a node: the only one that other files may read. */
 /* Groups are shown so many levels below the root of their file: each is compared with those above
  * it, and longer paths than half of this Linux does not take anyway. */
 #define NODE_MOST_LEVELS ((unsigned)SFS_MOST_LEVELS)
 
+/* The constant part of a node: the only one that other files may read. */
 struct node {
     uint32_t number;
     uint32_t generation; /* differs when the number is reused, and in the next mount */
@@ -137,7 +137,8 @@ void node_keep_object(struct nodes *nodes, const struct node *node);
  * also if there is no memory. */
 size_t node_same(struct nodes *nodes, const struct node *node, uint32_t **numbers);
 
-/* The link `name` of a group is gone, of a group that no longer can be found. */
+/* The link `name` of a group is gone: its node, below every hard link to the group, can no longer be
+ * found. -ENOMEM, and nothing has changed. */
 int node_remove(struct nodes *nodes, const struct node *group, const char *name);
 
 /* The HDF5 path of a node; the caller frees it. NULL: no memory. */
@@ -149,7 +150,7 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
                const struct node **child);
 
 /* The views of a dataset's node, opened on first use, kept open for a while after the last
- * node_put_views. They hold the node until then. */
+ * node_put_views. They hold the node until then. Errors of views_open. */
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views);
 void node_put_views(struct nodes *nodes, const struct node *node);
 

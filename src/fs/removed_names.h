@@ -21,12 +21,12 @@ int removed_create(struct temporaries *memory, const char *label, struct removed
 void removed_destroy(struct removed *removed);
 
 /* A name in a directory of a dataset, which stands for a view of a frame. -ENOENT: it is removed
- * already; -ENOSPC, -ENOMEM. */
+ * already; -ENOSPC: the limit of temporary files; -ENOMEM; -EROFS: removed is NULL. */
 int removed_add(struct removed *removed, struct temporary_place place, struct inode view);
 
 bool removed_has(struct removed *removed, struct temporary_place place, struct inode view);
 
-/* The name is there again. Whether it was not. */
+/* The name is there again. Returns whether it had been removed. */
 bool removed_undo(struct removed *removed, struct temporary_place place, struct inode view);
 
 /* A file of a folder is closed: all its names are there again. */

@@ -54,7 +54,7 @@ void staging_collect(struct staging *staging, struct temporaries *temporaries, s
 void staging_destroy(struct staging *staging);
 
 /* A view is opened for writing; ended by staging_end. A frame behind the last one is to be created
- * by that. */
+ * by that. Errors of node_get_views; -ENOMEM. */
 int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
                   uint64_t frame, struct staged **staged);
 
@@ -63,8 +63,9 @@ int staging_begin(struct staging *staging, const struct node *node, enum view_ki
  * below). */
 int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed);
 
-/* Applies what waits. -EINVAL: it is no selection of this frame; nothing has changed then, and it
- * is forgotten. */
+/* Applies what waits, which is forgotten in any case. -EINVAL: it is no selection, or no file, of this
+ * frame, and nothing has changed; errors of view_put, view_set_defined, view_truncate and
+ * views_extend. */
 int staging_apply(struct staging *staging, struct staged *staged, bool *changed);
 
 /* A descriptor was closed, perhaps not the last one of its file. wrote: through this file something

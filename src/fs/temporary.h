@@ -1,6 +1,6 @@
 /* Temporary files: names beside the frames of a dataset that stand for none, as programs make them
- * that write a new file and then rename it to the one that it replaces. They are in memory; with
- * all of them their contents, names and tables take no more than a limit. What they hold becomes a
+ * that write a new file and then rename it to the one that it replaces. They are in memory: their
+ * contents, first names and tables together take no more than a limit. What they hold becomes a
  * frame by a rename (temporary_to_frame.c); until then nothing of them is in the HDF5 file, and what is left
  * when the mount ends is gone.
  *
@@ -35,11 +35,13 @@ struct temporary_place {
     unsigned directory; /* an enum entry */
 };
 
-/* Makes an empty file, which the caller uses then. -EEXIST; -ENOSPC: the limit, logged; -ENOMEM. */
+/* Makes an empty file, which the caller uses until temporary_put. -EEXIST; -ENOSPC, logged: the limit,
+ * or no number is left; -ENOMEM. */
 int temporary_make(struct temporaries *temporaries, struct temporary_place place, const char *name,
                    struct temporary **temporary);
 
-/* By name and by number, for the caller to use; NULL: there is none. A number is good as long as
+/* By name and by number, for the caller to use until temporary_put; NULL: there is none, or no memory
+ * to look for a name. A number is good as long as
  * the file has a name, or is in use. All take NULL for a mount that cannot be written. */
 struct temporary *temporary_find(struct temporaries *temporaries, struct temporary_place place,
                                  const char *name);
@@ -52,7 +54,8 @@ struct temporary *temporary_next(struct temporaries *temporaries, struct tempora
 
 void temporary_put(struct temporaries *temporaries, struct temporary *temporary);
 
-/* Of one that is used: its inode, whose node it holds, and into name its name (NAME_BYTES). */
+/* Of one that is used: its inode, whose node it holds, and into name (NAME_BYTES) its name, "" if it has
+ * none any more. */
 struct inode temporary_inode(const struct temporary *temporary);
 void temporary_name(struct temporaries *temporaries, const struct temporary *temporary, char *name);
 
@@ -75,8 +78,8 @@ struct temporary_state {
 };
 void temporary_state(struct temporary *temporary, struct temporary_state *state);
 
-/* -EFBIG: more than the limit even if there were no other; -ENOSPC: more than is left. Both are
- * logged, once for each file. */
+/* What is new is zero. -EFBIG: more than the limit even if there were no other; -ENOSPC: more than is
+ * left. These are logged, once for each file. -ENOMEM. After an error nothing has changed. */
 int temporary_write(struct temporaries *temporaries, struct temporary *temporary, const void *bytes,
                     size_t n, uint64_t offset);
 int temporary_resize(struct temporaries *temporaries, struct temporary *temporary, uint64_t size);

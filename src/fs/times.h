@@ -22,12 +22,12 @@ void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t l
 
 #define TIMES_ANY_FRAME UINT64_MAX /* of the views that show all of a dataset */
 
-/* From now on this is when a frame was read and written, until it is written again. Nothing
- * happens when 2^18 are set already, or for want of memory. */
+/* From now on this is when a frame was read and written, until it is written again. Of a frame that
+ * has no times yet nothing is set when 2^18 frames have some already, or for want of memory. */
 void times_set(struct times *times, uint64_t object, uint64_t frame, const struct timespec *atime,
                const struct timespec *mtime);
 
-/* What was set is so no longer. */
+/* Forgets what was set: the time of the last writing stands again. */
 void times_unset(struct times *times, uint64_t object, uint64_t frame);
 
 /* Raises st_mtim and st_atim to the last writing, or sets them to what was set. */

@@ -8,8 +8,10 @@
  *   external    the bytes of a contiguous dataset, in pieces, that are in other files
  *   library     pieces of what only libhdf5 can read: virtual, compact
  *
- * form.h says what the cache holds of a chunk. Callbacks return 0 or a negative errno and log the
- * reason of -EIO; they are called from any thread, without locks of the cache held. */
+ * chunk/form.h says what the cache holds of a chunk. Callbacks that return int return 0 or a negative
+ * errno and log the reason of -EIO, unless it is the store's own error. They are called from any
+ * thread, without locks of the cache held; encode, new_chunk, insert and insert_many lock commit_lock
+ * for reading, so that the caller does not hold it. */
 #ifndef SPARSEFS_LAYOUT_LAYOUT_H
 #define SPARSEFS_LAYOUT_LAYOUT_H
 
@@ -35,7 +37,9 @@ struct encoded;
 struct insertion;
 
 struct layout_ops {
-    /* Finds the chunk with these scaled coordinates. */
+    /* Finds the chunk with these scaled coordinates. A chunk that is not stored is no error:
+     * record->exists is false. Of *record, dense layouts set only the members that they know.
+     * -ESTALE: is_gone; -EIO; -ENOMEM; STORE_MOVED (store.h). */
     int (*lookup)(struct layout *layout, const uint64_t *scaled, struct chunk_record *record);
 
     /* The stored bytes that decode wants for these parts: *n of them at *offset of the chunk's
@@ -43,13 +47,15 @@ struct layout_ops {
     void (*stored)(const struct layout *layout, const struct chunk_record *record, unsigned parts,
                    uint64_t *offset, uint64_t *n);
 
-    /* The most memory in bytes that decode takes, the parts themselves included. */
+    /* The most memory in bytes that decode takes, the parts themselves included. Absent if decode
+     * is. */
     size_t (*decode_bytes)(const struct layout *layout, const struct chunk_record *record,
                            unsigned parts);
 
     /* Adds parts to a form out of the stored bytes, with memory of the pool. (The RFC's decode and
-     * decode_defined_values.) Absent: the stored bytes are the dense form, and parts of it may be
-     * read alone. */
+     * decode_defined_values.) stored is NULL if there are no bytes. The caller frees the form, which
+     * has some of the parts after an error. Absent: the stored bytes are the dense form, and parts of
+     * it may be read alone. */
     int (*decode)(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
                   unsigned parts, const void *stored, struct pool *pool, struct cache_form *form);
 
@@ -70,11 +76,12 @@ struct layout_ops {
     bool (*can_hold)(const struct layout *layout, const uint64_t *scaled);
 
     /* The most memory in bytes that encode takes for a packed or dense form; NULL: for one that is
-     * full. There if encode is. */
+     * full. Of filters that are not ours it is an estimate. Absent if encode is. */
     size_t (*encode_bytes)(const struct layout *layout, const struct cache_form *form);
 
-    /* Makes the stored bytes of a packed form in which something is defined, or of a dense one. The
-     * caller gives them back to the pool. Absent: the elements are stored as they are. */
+    /* Makes the stored bytes of a packed form in which something is defined, or of a dense one.
+     * *encoded is zero before; the caller gives encoded->bytes back to the pool, also after an error.
+     * Absent: the elements are stored as they are. */
     int (*encode)(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,
                   struct pool *pool, struct encoded *encoded);
 
@@ -82,22 +89,27 @@ struct layout_ops {
      * Absent: it gets one when it is inserted. -EINTR (interrupt.h): it has none. */
     int (*new_chunk)(struct layout *layout, const uint64_t *scaled, struct chunk_record *record);
 
-    /* Puts a chunk into the store and the index, in place of what *record says is there; NULL:
-     * takes it out of both (the RFC's insert and delete_chunk). *record is then what is there.
-     * Absent: the layout is not written through the cache. -EILSEQ, which is logged: the index of a
-     * sparse dataset is damaged. */
+    /* Puts a chunk into the store and the index, in place of what *record says is there; NULL, of
+     * sparse layouts only: takes it out of both (the RFC's insert and delete_chunk). *record is then
+     * what is there; of a chunked layout only record->exists, and lookup finds the rest. Absent: the
+     * layout is not written through the cache. Of sparse datasets, logged: -EILSEQ: the index is
+     * damaged; -EFBIG: it cannot hold the chunk; -EINVAL: the chunk lies outside of the max dims, or
+     * its record contradicts itself. Errors of store_allocate, store_write and store_free. */
     int (*insert)(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                   struct chunk_record *record);
 
-    /* The same for up to LAYOUT_MOST_INSERTED different chunks: those that come to lie one behind
-     * the other are written by one call of the system, and libhdf5 is asked once. Each has its
-     * error. Absent: one after the other. */
+    /* The same for up to LAYOUT_MOST_INSERTED different chunks, none of which is taken out: those
+     * that come to lie one behind the other are written by one call of the system, and libhdf5 is
+     * asked once. The error of that one call is the error of all its chunks, any of which may be
+     * there. Absent: one after the other. */
     void (*insert_many)(struct layout *layout, struct insertion *insertions, size_t n);
 
     /* Writes the elements of a box where they are stored, at once and past the cache, and finds out
      * whether n elements from the first-th of the dataset on can be written so. Nothing is written
      * where that is known to be impossible; an error of the disk may come in the midst of it.
-     * Absent: it is written through the cache, or by libhdf5. Errors of open(2) and pwrite(2). */
+     * Absent: it is written through the cache, or by libhdf5. Errors of open(2) and pwrite(2), but
+     * -EIO, which is logged, for a file that is not there, not regular or refused, and where the
+     * files end before the elements; write: -EFBIG: its end exceeds 64 bits; -ENOMEM. */
     int (*write)(struct layout *layout, const struct box *box, const void *elements);
     int (*check_write)(struct layout *layout, uint64_t first, uint64_t n);
 };
@@ -113,7 +125,7 @@ struct insertion {
 
 /* A chunk as it is to be stored. */
 struct encoded {
-    void *bytes; /* a block of the pool, got for room bytes; room 0: those of the cache */
+    void *bytes; /* a block of the pool, got for room bytes; room 0: those of the cached form */
     size_t n, room;
     struct chunk_record record; /* all but its address */
 };
@@ -145,13 +157,14 @@ struct layout {
     /* Where a filter is missing every chunk fails: whether the log says so; else NULL. */
     atomic_bool *said_missing;
     bool is_gone; /* of a followed file: nothing of it can be read any more, which is -ESTALE */
-    pthread_rwlock_t *commit_lock; /* of the file; for reading while a chunk is stored */
+    pthread_rwlock_t *commit_lock; /* of the file; held for reading while a chunk is stored */
 };
 
 /* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose
- * elements must have no pointers. store, hdf5, info, storage and path must outlive it. memory: of
- * the cache in bytes, which what are no stored chunks are cut for. -EFBIG: a chunk does not fit in
- * memory. */
+ * elements must have no pointers. store, hdf5, info, storage, path and sparse must outlive it;
+ * nothing is to be freed. memory: of the cache in bytes, for which pieces of virtual datasets are
+ * cut. Both errors are logged: -EFBIG: a chunk does not fit in memory; -EIO: contiguous, and fewer
+ * bytes are stored than its elements take. */
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
                 const struct hdf5_storage *storage, struct sparse *sparse, size_t memory);
@@ -171,18 +184,19 @@ size_t layout_piece_bytes(const struct layout *layout, const struct chunk_record
 
 /* Calls each for every stored chunk of a sparse layout inside the dims or, if box is not NULL,
  * touched by it, in the order of the index; a result other than 0 ends the walk and is returned.
- * Takes time in proportion to the stored chunks, and holds no lock: chunks that are stored or
- * deleted meanwhile may be visited or not. -EINTR (interrupt.h). */
+ * Takes time in proportion to the stored chunks, and holds no lock while it calls: chunks that are
+ * stored or deleted meanwhile may be visited or not. -ESTALE: is_gone; -EIO, which is logged: the
+ * index cannot be read; STORE_MOVED; -ENOMEM; -EINTR (interrupt.h). */
 int layout_each_chunk(struct layout *layout, const struct box *box,
                       int (*each)(void *context, const uint64_t *scaled,
                                   const struct chunk_record *record),
                       void *context);
 
-/* What the index cannot hold must be refused when it is written: stored it would never be. -EFBIG,
- * which is logged. */
+/* Whether the index can hold a chunk: one that it cannot must be refused when it is written, as it
+ * could never be stored. 0; -EFBIG, which is logged. */
 int layout_check_room(const struct layout *layout, const uint64_t *scaled);
 
-/* Whether a chunk of a chunked layout may be stored in n bytes. */
+/* Whether a chunk of a chunked layout may be stored in n bytes: larger sizes are damaged. */
 bool layout_is_size(const struct layout *layout, uint64_t n);
 
 /* Whether a chunk has elements outside of the dataset. */
@@ -193,11 +207,12 @@ bool layout_is_edge(const struct layout *layout, const uint64_t *scaled);
  */
 bool layout_is_unfiltered(const struct layout *layout, const uint64_t *scaled);
 
-/* The start of a chunk, and how much of it lies in the dataset. */
+/* The first element of a chunk, which lies in the dataset, and how many elements of it per axis do. */
 void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t *start,
                    uint64_t *count);
 
-/* Logs that a chunk cannot be read or written. scaled coordinates; returns -EIO. */
+/* Logs that a chunk, of these scaled coordinates and this address (UINT64_MAX: not known), cannot be
+ * read or written; returns -EIO. */
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
                   const char *why);
 
@@ -205,8 +220,8 @@ int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t 
 int layout_check_bytes(const struct layout *layout, const uint64_t *scaled, uint64_t address,
                        size_t bytes, size_t most);
 
-/* The same of what libhdf5 could not do; where a filter is missing, which each chunk may lack, the
- * first time only. */
+/* The same of what libhdf5 could not do, with the hdf5_error of this thread; where a filter is missing
+ * (said_missing), which concerns every chunk, it is logged the first time only. */
 int layout_library_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address);
 
 #endif

@@ -13,16 +13,19 @@ struct sparse {
     struct index *index;
 };
 
-/* Opens the dataset whose header is at address; store and superblock must outlive it. -EINVAL: it
- * is not a sparse dataset. Of -EIO, -EILSEQ and -EOPNOTSUPP why says what and where; -ENOMEM. */
+/* Opens the dataset whose header is at address; store and superblock must outlive it. The caller
+ * closes *sparse, which an error leaves as it is. -EINVAL: it is not a sparse dataset, and why is not
+ * set; of -EIO, -EILSEQ and -EOPNOTSUPP why says what and where; -ENOMEM. sparse_close(NULL) is
+ * allowed. */
 int sparse_open(struct store *store, const struct superblock *superblock, uint64_t address,
                 struct sparse **sparse, struct why *why);
 void sparse_close(struct sparse *sparse);
 
 struct layout;
 
-/* Puts what the index and the layout message have to say of written chunks into the store. The
- * layout's commit lock is held for writing. Errors are logged. */
+/* Writes the index, and the layout message if it has changed, to the store, which is not committed.
+ * The layout's commit lock is held for writing. Errors, which are logged but for -ENOMEM: -EIO, also
+ * for a damaged index or header; those of store_allocate and store_write. */
 int sparse_flush(struct layout *layout);
 
 /* Claims (store.h) what it has in the store: its header, the structures of its index, its chunks.

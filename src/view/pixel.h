@@ -18,12 +18,14 @@ typedef void (*pixels_action)(void *context, uint64_t first, size_t n,
                               const unsigned char *elements);
 int pixels_read(struct views *views, uint64_t frame, pixels_action action, void *context);
 
-/* 1 for every element of a frame that is defined, else 0. Errors as of sfs_get_defined. */
+/* is_there: frame_elements bytes, set to 1 for every element of the frame that is defined, else to 0.
+ * Errors as of sfs_get_defined; -EINTR. */
 int pixels_clear_undefined(struct views *views, uint64_t frame, unsigned char *is_there);
 
 /* What the pixel mask says of every pixel of a frame (NeXus, NXdetector: bit 0 is a gap, all others
  * are of pixels that are dead, hot, and so on); NULL: there is none, or none that fits. As it was
- * when it was first asked for; as long as the geometry is looked at. Errors as of sfs_read. */
+ * when it was first asked for; valid as long as the geometry is looked at. Errors as of sfs_read;
+ * -EINTR; -ENOMEM. */
 enum { PIXEL_GOOD, PIXEL_GAP, PIXEL_BAD };
 int pixel_mask_get(struct views *views, const unsigned char **mask);
 

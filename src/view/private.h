@@ -59,7 +59,8 @@ const char *cbf_tail(size_t *n);
 struct views *geometry_enter(struct views *views);
 void geometry_leave(struct views **views);
 
-/* The geometry as new as can be; not while it is looked at. -ENOMEM. */
+/* The geometry as new as can be; not while it is looked at. Errors, after which it is the old one:
+ * -ENOMEM; those of sfs_encode_defined. */
 int geometry_renew(struct views *views);
 
 /* Whether what was made when sfs_dataset_changes was this is still right (views.c). */
@@ -69,7 +70,7 @@ bool is_current(const struct views *views, uint64_t changes);
 struct sfs_slab view_frame_slab(const struct views *views, uint64_t frame);
 struct sfs_slab view_whole_slab(const struct views *views);
 
-/* Of a dense view: the bytes of its head (views.c). */
+/* Of a dense view: the bytes of its head; 0 of others (views.c). */
 size_t view_head_bytes(const struct views *views, enum view_kind kind);
 
 /* As view_exists and view_size, while the geometry is looked at (views.c, size.c). */
@@ -80,8 +81,8 @@ int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint6
  */
 bool view_is_dense(enum view_kind kind);
 
-/* Whether a view is of dense bytes with holes where nothing is defined, and of the whole dataset.
- */
+/* Whether a view is of dense bytes with holes where nothing is defined; and whether it is stack.raw or
+ * stack.npy. */
 bool view_has_holes(const struct views *views, enum view_kind kind);
 bool view_is_stack(enum view_kind kind);
 
@@ -98,7 +99,7 @@ int view_set_points(struct views *views, uint64_t frame, const struct sfs_define
 /* Elements as they are stored become those that are shown (read.c). */
 void show_elements(const struct views *views, void *elements, uint64_t n);
 
-/* The same while the geometry is looked at, by an action of change_frame. */
+/* As view_set_points, but called while the geometry is looked at, by an action of change_frame. */
 int view_place_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,
                       const void *values);
 
@@ -168,13 +169,17 @@ struct counts {
 size_t counts_find(const struct counts *counts, uint64_t frame);
 
 /* Counts by one walk of the index on first use; where chunks span frames, also by the selections of
- * all chunks. -EFBIG: too many frames. Given back by counts_put, which accepts NULL. */
+ * all chunks. Given back by counts_put, which accepts NULL. -EFBIG: too many frames, which is logged;
+ * -EBUSY: a followed file moved on each time that it was tried; -EINTR; errors of sfs_chunk_iterate
+ * and sfs_get_defined. */
 int counts_get(struct views *views, const struct counts **counts);
 void counts_put(struct views *views, const struct counts *counts);
 
 /* Whether count_of_frame takes a few look-ups in the index or less. */
 bool count_is_cheap(struct views *views);
 
+/* The number of defined elements of a frame, and of all. Errors as of counts_get and sfs_count_defined.
+ */
 int count_of_frame(struct views *views, uint64_t frame, uint64_t *elements);
 int count_of_all(struct views *views, uint64_t *elements);
 
@@ -212,7 +217,8 @@ void defined_destroy(struct views *views);
 void defined_drop(struct views *views);
 
 /* Made once for all who ask at the same time; of the first two forms selections only are read.
- * Given back by defined_put, which accepts NULL. Errors as of sfs_get_defined, or sfs_read. */
+ * Given back by defined_put, which accepts NULL; an error leaves *defined as it is. Errors as of
+ * sfs_get_defined, or sfs_read; -EINTR. */
 int defined_get(struct views *views, uint64_t frame, enum defined_form form,
                 struct defined_frame **defined);
 void defined_put(struct views *views, struct defined_frame *defined);

@@ -1,3 +1,4 @@
+/* Where the bytes of each kind of view come from, and the texts that are kept. */
 #include "view/source.h"
 
 #include <errno.h>

@@ -3,10 +3,11 @@
  *
  * A view is a head (a NumPy or TIFF header, a text, an encoded selection, or nothing) followed by a
  * body (elements of a slab, computed index arrays, or nothing). Heads that are the same for every
- * frame are made once per dataset, so that the size of any frame's view costs no more than a
- * comparison. Of a sparse dataset sizes come from the chunk index where that can tell them, and
+ * frame are made once per dataset and shape, so that the size of any frame's view costs no more than
+ * a comparison. Of a sparse dataset sizes come from the chunk index where that can tell them, and
  * what is defined in a frame is kept for a while, so that several requests work it out once.
- * Functions return 0 or a negative errno and may be called from any thread. */
+ * Functions that return int return 0 or a negative errno. All may be called from any thread, but
+ * views_close after all others. */
 #ifndef SPARSEFS_VIEW_VIEW_H
 #define SPARSEFS_VIEW_VIEW_H
 
@@ -129,7 +130,9 @@ struct views {
 };
 
 /* Opens a dataset for viewing; path is its HDF5 path. frame_rank < 0 asks for the default: of three
- * and more dims all but the first, otherwise all; a number above the rank counts as the rank. */
+ * and more dims all but the first, otherwise all; a number above the rank counts as the rank. path is
+ * copied; file must outlive *views, which the caller closes and an error leaves as it is. Errors of
+ * sfs_dataset_open; -ENOMEM. views_close(NULL) is allowed. */
 int views_open(struct sfs_file *file, uint64_t address, const char *path, int frame_rank,
                struct views **views);
 void views_close(struct views *views);
@@ -140,7 +143,8 @@ uint64_t views_frames(struct views *views);
 /* The most bytes that the encoded selection of a frame can need; UINT64_MAX: too many to say. */
 uint64_t views_selection_limit(struct views *views);
 
-/* Bytes of the texts and of what is known of sparse frames that are kept, which may be many. */
+/* Bytes of all that is kept: texts, the pixel mask, what is known of sparse frames, the index and the
+ * last pieces of elements of variable length. */
 size_t views_kept_bytes(struct views *views);
 
 /* Whether the dataset has this view at all: its datatype and dims can fill it. */
@@ -163,15 +167,17 @@ int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t
 bool view_size_is_known(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
 /* Before a view is read: finds out what its size depends on. Afterwards the size is known until
- * the next write. -EIO and other errors of reading: it cannot be read. */
+ * the next write. Errors of reading, -EIO and others: it cannot be read. */
 int view_prepare(struct views *views, enum view_kind kind, uint64_t frame);
 
 /* How many of its `size` bytes are no holes: header and defined elements, as the index counts them
- * where it can. All of them where there are no holes or the number cannot be found out. */
+ * where it can. All of them where there are no holes or the number cannot be found out; of a CBF
+ * file, whose padding is a hole, a lower bound. */
 uint64_t view_allocated(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size);
 
 /* SEEK_DATA (data) and SEEK_HOLE of lseek(2) from offset on. What is reported as data may hold
- * undefined elements, never the reverse. -ENXIO: offset is past the end, or past the last data. */
+ * undefined elements, never the reverse. -ENXIO: offset is at or past the end, or (data) past the
+ * last data. Errors of sfs_get_defined and, of CBF files, of sfs_read. */
 int view_seek(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, bool data,
               uint64_t *found);
 
@@ -190,13 +196,16 @@ struct view_room {
 };
 
 /* Up to n bytes, fewer only at the end of the view. The buffer is used if the bytes cannot be lent.
- * The part must be given back with view_return after use. */
+ * The part must be given back with view_return after use; after an error there is none. Errors of
+ * sfs_read; -EFBIG: more frames, or larger texts, than can be counted or kept; -EBUSY, -EAGAIN: others
+ * wrote each time that it was tried. */
 int view_read(struct views *views, enum view_kind kind, uint64_t frame,
               const struct view_room *room, struct view_part *part);
 void view_return(struct views *views, struct view_part *part);
 
-/* The encoded selection of a frame of a sparse dataset, as it is now; it stays so until it is
- * released. The version is another one after each change; 0: it was changing. */
+/* The encoded selection of a frame of a sparse dataset, as it is now; it, and its bytes, stay so until
+ * it is released, which accepts NULL. Version: the change counter (sfs_dataset_changes) of which it
+ * is; 0: it was read during a change. Errors of sfs_get_defined; -EINTR. */
 int view_hold_defined(struct views *views, uint64_t frame, struct defined_frame **held);
 struct view_head view_held_bytes(const struct defined_frame *held);
 uint64_t view_held_version(const struct defined_frame *held);
@@ -210,7 +219,9 @@ void view_release_defined(struct views *views, struct defined_frame *held);
  * written. */
 bool views_show_others(const struct views *views);
 
-/* Whether a view takes writes at all: raw, npy, tiff, stacks, and .defined of a sparse dataset. */
+/* Whether a view takes writes at all: raw, npy, tiff, stack.raw and stack.npy; and of a sparse dataset
+ * .defined, values, npz, and the arrays of csr. Never of a virtual dataset, of elements with parts of
+ * variable length, or of integers with padding bits. */
 bool view_writable(struct views *views, enum view_kind kind);
 
 /* What is written to a view: n bytes from an offset on. sparsify as sfs_write_bytes has it. */
@@ -221,23 +232,25 @@ struct view_bytes {
     bool sparsify;
 };
 
-/* Writes to a raw, npy, tiff or stack view. Header bytes must be the ones shown, else -EINVAL, and
- * nothing is written. Of a range that reaches over the end *written bytes are written, up to it;
- * -EFBIG: it begins at or behind the end.
+/* Writes to a raw, npy, tiff, stack.raw or stack.npy view. Header bytes must be the ones shown, else
+ * -EINVAL, and nothing is written; -EINVAL, too, of views that are taken as a whole only. Of a range
+ * that reaches over the end *written bytes are written, up to it; -EFBIG: it begins at or behind the
+ * end. *written is set only if 0 is returned.
  * With its first bytes behind the header a frame behind the last comes to be, if views_may_extend
- * says so; after an error there are as many as before. */
+ * says so, else -EFBIG; after an error there are as many as before. */
 int view_write(struct views *views, enum view_kind kind, uint64_t frame,
                const struct view_bytes *bytes, size_t *written);
 
 /* The same for a view that was truncated to nothing before: if bytes of the body are written the
- * rest of it is erased, so that nothing is gone when they cannot be. Header bytes alone change
- * nothing. */
+ * rest of it is erased, so that nothing is gone when they cannot be; what they leave of their first
+ * and last element is the fill value. Header bytes alone change nothing. */
 int view_replace(struct views *views, enum view_kind kind, uint64_t frame,
                  const struct view_bytes *bytes, size_t *written);
 
 /* The whole new content of a view of one frame that can be written: all of it is taken or nothing,
- * elements of which there are no bytes are erased, and one behind the last comes to be. Errors as
- * of view_write, or -EFBIG: it is longer than the view; and as of view_set_defined. If it fails in
+ * elements of which there are no bytes are erased, and a frame behind the last comes to be. Errors as
+ * of view_write, or -EFBIG: it is longer than the view, or (NumPy, TIFF, npz of other programs) needs
+ * more than most_kept bytes; and as of view_set_defined; -ENOMEM. If it fails in
  * the midst, the frame holds what it did before, unless that is more than most_kept bytes or cannot
  * be written again, which is logged. */
 struct view_content {
@@ -258,7 +271,7 @@ bool view_is_whole(enum view_kind kind);
 bool view_is_csr(enum view_kind kind);
 
 /* What all frames are to hold, a row each: by the views from VIEW_CSR_INDPTR on, in the form in
- * which these are shown, but in rows elements may be in any order. */
+ * which these are shown; if all three are written, elements of a row may be in any order. */
 #define VIEW_CSR_PARTS 3
 struct view_csr {
     struct view_csr_part {
@@ -272,7 +285,8 @@ struct view_csr {
 /* Makes exactly the elements that they name defined; if there are more rows than frames these come
  * to be. All of it or nothing, as view_put has it. -EINVAL: the parts that are written do not fit
  * each other or the dataset, and why says what differs; -EAGAIN: they do not fit the others as these
- * are, but may do so when more is written; -EFBIG: what is as it is takes more than most_kept;
+ * are, but may do so when more is written, and why says what; -EFBIG: what is as it is takes more than
+ * most_kept;
  * -EBUSY: others write meanwhile; errors as of view_put. */
 int view_put_csr(struct views *views, struct view_csr *csr);
 
@@ -286,38 +300,44 @@ bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n);
  * are opened. memory: that decoding one may take, in bytes; 0: no limit. Errors of fork(2). */
 int views_start_decoder(size_t memory);
 
-/* Of a view that can be written: the bytes before its body. */
+/* Of a dense view: the bytes before its body; 0 of others. */
 size_t view_head_size(struct views *views, enum view_kind kind);
 
 /* The bytes of a dense view as if nothing were defined in it, and how many of its `size` bytes are
- * no holes then; the frame need not be there. */
+ * no holes then; the frame need not be there. *got is 0 of views that are taken as a whole only, which
+ * are empty then; -EINVAL: it is no such view. */
 int view_read_empty(struct views *views, enum view_kind kind, uint64_t offset, size_t n,
                     void *buffer, size_t *got);
 uint64_t view_empty_allocated(struct views *views, enum view_kind kind, uint64_t size);
 
 /* Erases the elements that begin at or after byte `size` of such a view; -EFBIG: it is larger than
- * the view. Of VIEW_DEFINED only size 0 is possible, which erases the frame; else -EINVAL. */
+ * the view. Of VIEW_DEFINED and of views that are taken as a whole only size 0 is possible, which
+ * erases the frame; else -EINVAL. */
 int view_truncate(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size);
 
-/* Elements wholly inside the range of bytes are erased (punch), what lies behind the end is left
- * out; or its bytes are written as zero (zero; -EFBIG, and nothing is: it reaches over the end).
- * Header bytes stay as they are. */
+/* punch: elements wholly inside the range of bytes are erased; where the fill value is zero, bytes of
+ * elements that are only partly inside become zero; what lies behind the end is left out. zero: the
+ * bytes of the range are written as zero; -EFBIG, and nothing is: it reaches over the end. Header
+ * bytes stay as they are. */
 int view_punch(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                uint64_t n);
 int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, uint64_t n,
               bool sparsify);
 
 /* VIEW_DEFINED: the whole new content, also of a frame behind the last, as view_write has it.
- * Errors as of sfs_decode_defined; nothing has changed then. */
+ * Errors as of sfs_decode_defined, and nothing has changed then; -EFBIG as of views_extend; errors as
+ * of sfs_set_defined. */
 int view_set_defined(struct views *views, uint64_t frame, const void *bytes, size_t n);
 
 /* Extends the dataset along its first axis so that it has at least so many frames. -EFBIG: its max
- * dims or its layout do not allow that, or it is not the first axis alone that numbers frames. The
- * second only says whether they do. */
+ * dims or its layout do not allow that, or it is not the first axis alone that numbers frames;
+ * -EROFS; errors of sfs_extend. views_may_extend returns 0, or the error that is known without
+ * extending it. */
 int views_extend(struct views *views, uint64_t frames);
 int views_may_extend(struct views *views, uint64_t frames);
 
-/* Whether nothing of a frame is defined; false also if it has many chunks to look at. */
+/* Whether nothing of a frame is defined; false also if it has many chunks to look at, cannot be
+ * counted, or the dataset is not sparse. */
 bool view_is_blank(struct views *views, uint64_t frame);
 
 /* A frame that is there, or is about to be, is unfinished until sfs_end_unfinished; *unfinished is
@@ -325,16 +345,16 @@ bool view_is_blank(struct views *views, uint64_t frame);
 int view_begin_unfinished(struct views *views, uint64_t frame, size_t most_bytes,
                           struct sfs_unfinished **unfinished);
 
-/* The frames, first to last, that a range of bytes of a view touches; the frame itself for views of
- * one frame. */
+/* The frames, first to last, that a range of bytes of stack.raw or stack.npy touches; of any other
+ * view `frame` itself. */
 struct view_frames {
     uint64_t first, last;
 };
 struct view_frames view_frames_of(struct views *views, enum view_kind kind, uint64_t frame,
                                   uint64_t offset, uint64_t n);
 
-/* The bytes of a stack in which frames first to last are; of other views, and where there is no
- * such frame, all: n 0. */
+/* The range of bytes of stack.raw or stack.npy in which frames first to last are. *offset and *n are
+ * 0, which stands for all bytes, of other views and where there is no such frame. */
 void view_bytes_of(struct views *views, enum view_kind kind, uint64_t first, uint64_t last,
                    uint64_t *offset, uint64_t *n);
 

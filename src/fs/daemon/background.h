@@ -11,12 +11,13 @@ int daemon_fail(const char *path, const char *why);
 /* Makes sure that descriptors 0 to 2 are open: a file or /dev/fuse must not get their numbers. */
 bool daemon_fill_descriptors(void);
 
-/* Forks. In the parent it does not return: the process ends with the child's exit code, with 0 once
- * the child says so, or with 8 if the child was interrupted. In the child: 0, or -errno before. */
+/* Forks. In the parent it does not return: the process ends with 0 once the child says so, with the
+ * child's exit code if it ends before, with 8 if the child was interrupted, or with 4 if another signal
+ * has killed it. Returns 0 in the child; -errno if nothing was forked. */
 int daemon_begin(void);
 
-/* In the child: from now on it is on its own, its messages go to syslog. Without daemon_begin (in
- * the foreground) this does nothing. */
+/* In the child: reports success to the parent, which ends, and detaches from its session, working
+ * directory and descriptors 0 to 2. Without daemon_begin (in the foreground) this does nothing. */
 void daemon_ready(void);
 
 #endif

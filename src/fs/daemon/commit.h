@@ -8,7 +8,8 @@
 struct commits;
 
 /* seconds: between commits in the background, which leave out frames that are fresh; 0: only
- * commits_in_background makes some. file is open for writing and, like fresh, outlives this. */
+ * commits_in_background makes some. file is open for writing and, like fresh, outlives this. -ENOMEM;
+ * errors of regular_create. commits_destroy waits for a background commit; NULL is fine. */
 int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
                    struct commits **commits);
 void commits_destroy(struct commits *commits);
@@ -17,11 +18,12 @@ void commits_destroy(struct commits *commits);
 void commits_note(struct commits *commits);
 
 /* A background commit: commits changes; if there were none since the last one it settles the store
- * and shares the file. */
+ * and shares the file. Errors are logged, and given by commits_error. */
 void commits_in_background(struct commits *commits);
 
-/* Everything written before is durable when this returns 0, except fresh frames that were not
- * closed, and chunks of other datasets than `dataset` (NULL: none) that cannot be stored. */
+/* Everything written before is durable when this returns 0, except fresh frames that were not closed
+ * and, if dataset is not NULL, chunks of other datasets that cannot be stored. Errors of sfs_flush,
+ * or of sfs_flush_for. */
 int commits_now(struct commits *commits, struct sfs_dataset *dataset);
 
 /* Between the two calls there is no commit: what is written then is atomic. Not while committing;

@@ -21,7 +21,8 @@
 
 struct keeper;
 
-/* Forks: to be called before there are threads, and before files are opened. */
+/* Forks: to be called before there are threads, and before files are opened. -ENOMEM; errors of
+ * socketpair(2) and fork(2). */
 int keeper_create(struct keeper **keeper);
 
 /* Ends it: after the last invalidation, and before the session is unmounted, which would wait for a
@@ -30,8 +31,9 @@ void keeper_destroy(struct keeper *keeper);
 
 /* Called by the first thread that invalidates, before all else: gives it the table of its own,
  * which those that it starts share. From then on they must not use, open or log anything. session:
- * the descriptor from which requests are read. Returns the one for keeper_invalidate: session, as
- * it was, where the kernel cannot do this. */
+ * the descriptor from which requests are read. Returns the one for keeper_invalidate: session where
+ * the thread could not get a table of its own, and nothing has changed; else 0. keeper NULL: there is
+ * none, and requests that were not read fail only when the threads are gone. */
 int keeper_part(struct keeper *keeper, int session);
 
 /* Tells the kernel to forget the pages of n bytes (0: up to the end) at offset, or the names, and

@@ -20,7 +20,7 @@ struct loop;
 int loop_create(struct fuse_session *session, unsigned threads, struct loop **loop);
 
 /* Serves until the mount is gone, such a signal comes, or loop_end is called. Requests are still
- * served when it returns. */
+ * served when it returns. 0; -EAGAIN: no thread could be started. */
 int loop_run(struct loop *loop);
 void loop_end(struct loop *loop); /* any thread */
 

@@ -1,3 +1,4 @@
+/* A ring of lines, for all of the process. */
 #include "fs/daemon/messages.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* A thread that waits for a time or for its end, whichever is first. */
 #include "fs/daemon/regular.h"
 
 #include <errno.h>
