@@ -88,7 +88,8 @@ static int read_mask(struct views *views, struct sfs_dataset *dataset, unsigned 
 static int load_mask(struct views *views, struct pixel_mask *mask)
 {
     struct sfs_dataset *dataset;
-    unsigned char *pixels = malloc((size_t)views->frame_elements);
+    size_t n = (size_t)views->frame_elements;
+    unsigned char *pixels = malloc(n);
     int error = pixels ? nexus_open(views, "pixel_mask", &dataset) : -ENOMEM;
     if (!error) {
         error = read_mask(views, dataset, pixels);
@@ -97,7 +98,7 @@ static int load_mask(struct views *views, struct pixel_mask *mask)
     if (error)
         free(pixels);
     else
-        mask->pixels = pixels;
+        *mask = (struct pixel_mask){.pixels = pixels, .n = n};
     mask->is_known = !error || error == -ENOENT;
     return error == -ENOENT ? 0 : error;
 }

@@ -232,7 +232,8 @@ struct kept_text {
     unsigned users;   /* under the lock of the texts; 1 more while it is kept */
 };
 
-/* Drops the mask; its pixels must not be in use (pixel.c). */
+/* Drops the mask; its pixels must not be in use, and the lock of the texts is held, or nobody else uses
+ * the views (pixel.c). */
 void pixel_mask_drop(struct views *views);
 
 /* Forgets one of the texts; the lock is held. */

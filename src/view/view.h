@@ -58,6 +58,7 @@ struct view_head {
 struct pixel_mask {
     bool is_known;
     unsigned char *pixels; /* one for each, 0 is good; NULL: there is no mask */
+    size_t n;
 };
 
 struct counts;

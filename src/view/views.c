@@ -159,9 +159,9 @@ static int renew(struct views *views)
     counts_drop(views);
     defined_drop(views);
     parts_drop(views);
+    pthread_mutex_lock(&views->lock);
     if (memcmp(old_dims + first, views->dims + first, sizeof(*dims) * (size_t)views->frame_rank))
         pixel_mask_drop(views);
-    pthread_mutex_lock(&views->lock);
     text_drop(&views->json);
     text_drop(&views->text);
     text_drop(&views->csv);
@@ -288,7 +288,7 @@ size_t views_kept_bytes(struct views *views)
     size_t n = (views->json ? views->json->head.n : 0) + (views->text ? views->text->head.n : 0);
     n += views->csv ? views->csv->head.n : 0;
     n += views->zattrs ? views->zattrs->head.n : 0;
-    n += views->mask.pixels ? views->frame_elements : 0;
+    n += views->mask.n;
     pthread_mutex_unlock(&views->lock);
     pthread_mutex_lock(&views->count_lock);
     n += counts_bytes(views->counts);
