@@ -73,10 +73,20 @@ static inline const struct sfs_encoded *sfs_h5_or_null(const struct sfs_encoded 
 
 /* ---- Elements with parts of variable length ----
  *
- * hvl_t, or char * for strings of variable length, on one side, struct sfs_sequence on the other;
- * all else is converted. */
+ * hvl_t, or char * for strings of variable length, hobj_ref_t for references to objects, on one
+ * side, struct sfs_sequence on the other; all else is converted. A hdset_reg_ref_t is none of them:
+ * it is where something stands in a file that libhdf5 has open. */
 
-enum sfs_h5_kind { SFS_H5_PLAIN, SFS_H5_STRING, SFS_H5_SEQUENCE, SFS_H5_ARRAY, SFS_H5_COMPOUND };
+enum sfs_h5_kind {
+    SFS_H5_PLAIN,
+    SFS_H5_STRING,
+    SFS_H5_SEQUENCE,
+    SFS_H5_ARRAY,
+    SFS_H5_COMPOUND,
+    SFS_H5_OBJECT,
+};
+
+#define SFS_H5_ADDRESS_BYTES 8 /* of a hobj_ref_t in a file */
 
 /* Where the same part of an element is on both sides. */
 struct sfs_h5_part {
@@ -147,9 +157,20 @@ static inline int sfs_h5_part_inner(hid_t memory, hid_t file, const struct sfs_t
     return part->n == part->memory_size / part->parts->memory_size ? 0 : -EOPNOTSUPP;
 }
 
+/* A reference of memory in place of one of the file. */
+static inline int sfs_h5_part_reference(hid_t memory, const struct sfs_type *type,
+                                        struct sfs_h5_part *part)
+{
+    part->kind = SFS_H5_OBJECT;
+    return type->reference == SFS_REFERENCE_OBJECT && H5Tget_class(memory) == H5T_REFERENCE &&
+                   part->memory_size == sizeof(hobj_ref_t)
+               ? 0
+               : -EOPNOTSUPP;
+}
+
 /* Of a datatype of memory, and that of the file as libhdf5 and as sparsefs describe it.
- * -EOPNOTSUPP: one has parts of variable length where the other has not, or members of the file are
- * missing. */
+ * -EOPNOTSUPP: one has parts of variable length where the other has not, members of the file are
+ * missing, or it has references to regions. */
 static inline int sfs_h5_part_begin(hid_t memory, hid_t file, const struct sfs_type *type,
                                     struct sfs_h5_part *part)
 {
@@ -173,6 +194,8 @@ static inline int sfs_h5_part_begin(hid_t memory, hid_t file, const struct sfs_t
         part->file = H5Tcopy(file);
         return part->memory < 0 || part->file < 0 ? -EINVAL : 0;
     }
+    if (type->class == SFS_REFERENCE)
+        return sfs_h5_part_reference(memory, type, part);
     if (H5Tget_class(memory) != wanted || (type->is_string && H5Tis_variable_str(memory) <= 0))
         return -EOPNOTSUPP;
     if (type->is_string)
@@ -262,6 +285,25 @@ static inline int sfs_h5_store_string(const char *from, char *to)
     return error;
 }
 
+static inline int sfs_h5_store_object(const char *from, char *to)
+{
+    struct sfs_sequence sequence = {{NULL}, 0};
+    unsigned char *bytes = NULL;
+    hobj_ref_t object;
+    memcpy(&object, from, sizeof(object));
+    if (object != 0) {
+        bytes = (unsigned char *)malloc(SFS_H5_ADDRESS_BYTES);
+        if (!bytes)
+            return -ENOMEM;
+        sequence.elements = bytes;
+        sequence.n = SFS_H5_ADDRESS_BYTES;
+    }
+    for (int i = 0; bytes && i < SFS_H5_ADDRESS_BYTES; i++)
+        bytes[i] = (unsigned char)(object >> 8 * i);
+    memcpy(to, &sequence, sizeof(sequence));
+    return 0;
+}
+
 /* An element of memory becomes one of a buffer of sparsefs, of zeros before. sfs_h5_drop frees what
  * it leads to, also after an error. */
 static inline int sfs_h5_store(const struct sfs_h5_part *part, const char *from, char *to)
@@ -271,6 +313,8 @@ static inline int sfs_h5_store(const struct sfs_h5_part *part, const char *from,
         return sfs_h5_plain(part->memory, part->file, from, to, part->file_size);
     if (part->kind == SFS_H5_STRING)
         return sfs_h5_store_string(from, to);
+    if (part->kind == SFS_H5_OBJECT)
+        return sfs_h5_store_object(from, to);
     if (part->kind == SFS_H5_SEQUENCE)
         return sfs_h5_store_sequence(part, from, to);
     for (size_t i = 0; i < part->n && !error; i++)
@@ -289,7 +333,7 @@ static inline void sfs_h5_drop(const struct sfs_h5_part *part, const char *eleme
         sfs_h5_drop(part->parts, element + i * part->parts->file_size);
     for (size_t i = 0; part->kind == SFS_H5_COMPOUND && i < part->n_parts; i++)
         sfs_h5_drop(&part->parts[i], element + part->parts[i].file_at);
-    if (part->kind != SFS_H5_STRING && part->kind != SFS_H5_SEQUENCE)
+    if (part->kind != SFS_H5_STRING && part->kind != SFS_H5_SEQUENCE && part->kind != SFS_H5_OBJECT)
         return;
     memcpy(&sequence, element, sizeof(sequence));
     const char *elements = (const char *)sequence.elements;
@@ -319,6 +363,16 @@ static inline int sfs_h5_load_sequence(const struct sfs_h5_part *part,
     return error;
 }
 
+static inline int sfs_h5_load_object(const char *from, char *to)
+{
+    struct sfs_sequence sequence;
+    hobj_ref_t object;
+    memcpy(&sequence, from, sizeof(sequence));
+    object = (hobj_ref_t)sfs_reference_address(&sequence);
+    memcpy(to, &object, sizeof(object));
+    return 0;
+}
+
 /* The other way round; what it leads to is freed by H5Dvlen_reclaim. */
 static inline int sfs_h5_load(const struct sfs_h5_part *part, const char *from, char *to)
 {
@@ -326,6 +380,8 @@ static inline int sfs_h5_load(const struct sfs_h5_part *part, const char *from, 
     int error = 0;
     if (part->kind == SFS_H5_PLAIN)
         return sfs_h5_plain(part->file, part->memory, from, to, part->memory_size);
+    if (part->kind == SFS_H5_OBJECT)
+        return sfs_h5_load_object(from, to);
     if (part->kind == SFS_H5_STRING || part->kind == SFS_H5_SEQUENCE)
         memcpy(&sequence, from, sizeof(sequence));
     if (part->kind == SFS_H5_SEQUENCE)
@@ -566,6 +622,16 @@ static inline hid_t sfs_h5_decode_space(const void *encoded)
     return space;
 }
 
+/* The same of bytes that are freed then. */
+static inline int sfs_h5_take_space(void *bytes, hid_t *space)
+{
+    hid_t decoded = sfs_h5_decode_space(bytes);
+    free(bytes);
+    if (decoded >= 0)
+        *space = decoded;
+    return decoded < 0 ? -EINVAL : 0;
+}
+
 /* H5Dget_defined: a new dataspace, of the dims of the dataset, which selects those elements of
  * space that are defined, points in the same order. The caller closes *defined, by H5Sclose. */
 static inline int sfs_h5_get_defined(struct sfs_dataset *dataset, hid_t space, hid_t *defined)
@@ -577,14 +643,30 @@ static inline int sfs_h5_get_defined(struct sfs_dataset *dataset, hid_t space, h
     if (!error)
         error = sfs_dataset_get_defined(dataset, sfs_h5_or_null(&encoded), &bytes, &n);
     free((void *)encoded.bytes);
-    if (error)
-        return error;
-    hid_t decoded = sfs_h5_decode_space(bytes);
-    free(bytes);
-    if (decoded < 0)
-        return -EINVAL;
-    *defined = decoded;
-    return 0;
+    return error ? error : sfs_h5_take_space(bytes, defined);
+}
+
+/* ---- References ---- */
+
+/* As sfs_reference_encode, with a dataspace of the dataset at the address; H5S_ALL: to the object. */
+static inline int sfs_h5_reference(uint64_t address, hid_t space, void **bytes, size_t *n)
+{
+    struct sfs_encoded encoded;
+    int error = sfs_h5_encode_space(space, &encoded);
+    if (!error)
+        error = sfs_reference_encode(address, sfs_h5_or_null(&encoded), bytes, n);
+    free((void *)encoded.bytes);
+    return error;
+}
+
+/* As sfs_reference_region. The caller closes *space. */
+static inline int sfs_h5_reference_region(struct sfs_dataset *dataset,
+                                          const struct sfs_sequence *reference, hid_t *space)
+{
+    void *bytes;
+    size_t n;
+    int error = sfs_reference_region(dataset, reference, &bytes, &n);
+    return error ? error : sfs_h5_take_space(bytes, space);
 }
 
 /* ---- Creating ---- */

@@ -483,7 +483,9 @@ struct sfs_moved {
 
 /* After sfs_object_copy of a dataset or datatype and of what it refers to: sets the references in
  * the copy, in elements and attributes. moved is ascending by address; references to what is not in
- * it become null. -EFBIG: more than 256 MiB of elements with references. */
+ * it become null. Also of a sparse dataset that is there with the same dims, but for attributes:
+ * what is defined is written anew. -EFBIG: more than 256 MiB of elements with references of a
+ * dataset that is not sparse; -EINVAL: a sparse one has other elements; -ENOENT: none is there. */
 SFS_API int sfs_references_copy(struct sfs_file *to, const char *path, struct sfs_file *from,
                                 uint64_t address, const struct sfs_moved *moved, size_t n);
 
@@ -533,6 +535,12 @@ enum sfs_type_class {
     SFS_ARRAY,
 };
 
+enum sfs_reference {
+    SFS_REFERENCE_OBJECT, /* H5T_STD_REF_OBJ */
+    SFS_REFERENCE_REGION, /* H5T_STD_REF_DSETREG */
+    SFS_REFERENCE_ANY,    /* H5T_STD_REF of libhdf5 1.12 and later */
+};
+
 struct sfs_type {
     enum sfs_type_class class;
     size_t size;     /* bytes of an element */
@@ -546,7 +554,8 @@ struct sfs_type {
     /* SFS_OPAQUE: not 0 of an integer that does not fill its bytes, which has so many bits from
      * bit_offset on; is_signed and big_endian say more of it. */
     unsigned bits, bit_offset;
-    size_t n_members; /* SFS_COMPOUND */
+    enum sfs_reference reference; /* SFS_REFERENCE */
+    size_t n_members;             /* SFS_COMPOUND */
     struct sfs_member *members;
     int array_rank; /* SFS_ARRAY */
     uint64_t array_dims[SFS_MAX_RANK];
@@ -706,10 +715,11 @@ struct sfs_dataset_create {
 
 /* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
  * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
- * fill value, filters, index or its numbers cannot be; -EOPNOTSUPP: a datatype with references, or
- * with more than 65,536 parts of variable length; an ordinary dense one with such parts, unless all
- * of an element is a string of variable length or a sequence of elements without such parts; or a
- * filter that is not available; -EROFS: the file is open for reading. The log says why. */
+ * fill value, filters, index or its numbers cannot be; -EOPNOTSUPP: a datatype with references that
+ * are SFS_REFERENCE_ANY, or with more than 65,536 parts of variable length and references; an
+ * ordinary dense one with such parts, unless all of an element is a string of variable length or a
+ * sequence of elements without such parts; or a filter that is not available; -EROFS: the file is
+ * open for reading. The log says why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,
                                struct sfs_dataset **dataset);
@@ -817,9 +827,10 @@ struct sfs_defined {
 };
 
 /* A part of variable length of an element: n elements without a gap, as they stand in the file, or
- * the n bytes of a string without what ends it. In buffers elements are as the description of the
- * datatype has them, with this in place of each such part, also in the elements that it leads to.
- * Where members of compounds are not aligned it is not either, and is to be copied with memcpy. */
+ * the n bytes of a string without what ends it, or of a reference (see below). In buffers elements
+ * are as the description of the datatype has them, with this in place of each such part, also in
+ * the elements that it leads to. Where members of compounds are not aligned it is not either, and
+ * is to be copied with memcpy. */
 struct sfs_sequence {
     union {
         const void *elements;
@@ -827,6 +838,27 @@ struct sfs_sequence {
     };
     uint64_t n;
 };
+
+/* ---- References ----
+ *
+ * In elements of sparse datasets they are such parts, of bytes: none of one that leads nowhere; of
+ * an object its address in the file; of a region the address of a dataset and what is selected of it.
+ * They mean nothing in another file. */
+
+/* The bytes of a reference to the object at an address, or, unless space is NULL, to what it selects
+ * of the dataset there, whose rank and dims are those of space. The caller frees *bytes. -EINVAL: it
+ * is no dataspace of one dimension or more. */
+SFS_API int sfs_reference_encode(uint64_t address, const struct sfs_encoded *space, void **bytes,
+                                 size_t *n);
+
+/* The address that a reference of either kind leads to; 0: nowhere. Of what is damaged, or leads to
+ * what was removed, it may be any, as sfs_object_type says. */
+SFS_API uint64_t sfs_reference_address(const struct sfs_sequence *reference);
+
+/* What a region reference selects of the dataset that it leads to: a dataspace of its rank and dims.
+ * The caller frees *space. -EINVAL: it selects nothing that this dataset has. */
+SFS_API int sfs_reference_region(struct sfs_dataset *dataset, const struct sfs_sequence *reference,
+                                 void **space, size_t *n);
 
 /* ---- Reading and writing selections ----
  *
@@ -846,7 +878,7 @@ SFS_API int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encod
 /* The same of elements with parts of variable length of a sparse dataset: *n of them, of type.size
  * bytes, in the order of the selection; in what is not defined such parts are empty, and all else
  * is zero. They and all that they lead to are in one block of memory, which the caller frees.
- * -EOPNOTSUPP: the dataset has no such elements, or has references in them. */
+ * -EOPNOTSUPP: the dataset has no such elements, or stores them in another way. */
 SFS_API int sfs_read_variable(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                               void **elements, uint64_t *n);
 
@@ -1111,7 +1143,8 @@ enum sfs_parts {
  * of any kind (lines). The caller frees *bytes. -EFBIG: more than `most` bytes; -EINVAL: there are
  * not so many elements; -EOPNOTSUPP: they have no such parts, are raw data in other files, or in a
  * sparse dataset pointers, but for strings and sequences without others, of which what is not
- * defined is empty; errors as of sfs_read of sources of a virtual one, and of chunks. */
+ * defined is empty, and for lines of references, which are null then; errors as of sfs_read of
+ * sources of a virtual one, and of chunks. */
 SFS_API int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first,
                            uint64_t n, size_t most, char **bytes, size_t *bytes_n);
 

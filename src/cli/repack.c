@@ -39,7 +39,7 @@ static const struct option options[] = {{"filter", required_argument, NULL, FILT
 struct place {
     uint64_t address; /* in the source */
     char *path;
-    bool whole; /* copied by libhdf5, with all attributes */
+    bool may_refer; /* references may be in it: all that was copied but groups */
     UT_hash_handle hh;
 };
 
@@ -66,7 +66,7 @@ static int failed(const struct repack *repack, int error, const char *path)
     return fail(error, "%s:%s", sfs_path(repack->to), path);
 }
 
-static int note_place(struct repack *repack, uint64_t address, const char *path, bool whole)
+static int note_place(struct repack *repack, uint64_t address, const char *path, bool may_refer)
 {
     struct place *place = calloc(1, sizeof(*place));
     if (place)
@@ -76,7 +76,7 @@ static int note_place(struct repack *repack, uint64_t address, const char *path,
         return -ENOMEM;
     }
     place->address = address;
-    place->whole = whole;
+    place->may_refer = may_refer;
     HASH_ADD(hh, repack->places, address, sizeof(place->address), place);
     if (hash_failed()) {
         free(place->path);
@@ -185,14 +185,13 @@ static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const ch
 
 /* ---- Objects ---- */
 
-static int copy_dataset(struct repack *repack, const char *path, uint64_t address, bool *whole)
+static int copy_dataset(struct repack *repack, const char *path, uint64_t address)
 {
     struct sfs_dataset *from;
     int error = sfs_dataset_open(repack->from, address, path, &from);
     if (error)
         return error;
     const struct sfs_dataset_info *info = sfs_dataset_info(from);
-    *whole = info->layout != SFS_SPARSE;
     if (info->layout == SFS_SPARSE) {
         error = copy_sparse(repack, from, path);
     } else {
@@ -208,12 +207,11 @@ static int copy_object(void *context, const char *path, uint64_t address, enum s
     struct repack *repack = context;
     if ((type == SFS_DATASET) != repack->datasets)
         return 0;
-    bool whole = type == SFS_DATATYPE;
     int error = interrupted           ? -EINTR
-                : type == SFS_DATASET ? copy_dataset(repack, path, address, &whole)
+                : type == SFS_DATASET ? copy_dataset(repack, path, address)
                                       : sfs_object_copy(repack->to, path, repack->from, address);
     if (!error)
-        error = note_place(repack, address, path, whole);
+        error = note_place(repack, address, path, type != SFS_GROUP);
     return error ? failed(repack, error, path) : 0;
 }
 
@@ -225,8 +223,7 @@ static int by_address(const void *a, const void *b)
     return (x->address > y->address) - (x->address < y->address);
 }
 
-/* Once everything has its place. What libhdf5 cannot open has no references: those of sparse
- * datasets were left out. */
+/* Once everything has its place. */
 static int copy_references(struct repack *repack)
 {
     struct place *place, *next;
@@ -240,8 +237,8 @@ static int copy_references(struct repack *repack)
     qsort(moved, n, sizeof(*moved), by_address);
     int code = 0;
     HASH_ITER (hh, repack->places, place, next) {
-        int error = code || !place->whole ? 0
-                    : interrupted         ? -EINTR
+        int error = code || !place->may_refer ? 0
+                    : interrupted             ? -EINTR
                                   : sfs_references_copy(repack->to, place->path, repack->from,
                                                         place->address, moved, n);
         if (error)

@@ -78,15 +78,15 @@ static int copy_filters(const struct sparse *sparse, int section, size_t *n,
 }
 
 /* Makes the description of a datatype with pointers what it is in the file. Where these are not
- * read, as references, the dataset has no slots. */
+ * read, as references that have no slots there, the dataset has none. */
 static int describe_slots(struct sfs_dataset *dataset, struct sfs_type *type)
 {
     struct why why;
-    size_t stored_size = datatype_stored_size(dataset->sparse->header.datatype.data);
+    const struct layout_message *layout = &dataset->sparse->header.layout;
     int error = slots_as_stored(type, &why);
-    bool is_known = !error && type->size == stored_size &&
-                    dataset->sparse->header.layout.n_sections == MAX_SECTIONS;
-    type->size = stored_size;
+    bool is_known =
+        !error && type->size == layout->element_size && layout->n_sections == MAX_SECTIONS;
+    type->size = (size_t)layout->element_size;
     if (is_known)
         error = slots_of_type(type, &dataset->slots, &why);
     return error == -EOPNOTSUPP ? 0 : error;

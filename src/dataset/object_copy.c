@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/references.h"
 #include "dataset/series.h"
 #include "hdf5/hdf5.h"
 #include "store/store.h"
@@ -81,13 +82,58 @@ static int copy_references(struct sfs_file *to, const char *path, struct sfs_fil
     return failed(to, path, error);
 }
 
+/* Of a sparse dataset, which libhdf5 cannot open. Attributes that are references were left out. */
+static int copy_own_references(struct sfs_file *to, const char *path, struct sfs_dataset *from,
+                               const struct sfs_moved *moved, size_t n)
+{
+    struct sfs_dataset *copy;
+    uint64_t address;
+    if (!references_are_in(from))
+        return 0;
+    int error = sfs_find(to, sfs_root(to), path, &address);
+    if (!error)
+        error = sfs_dataset_open(to, address, path, &copy);
+    if (error)
+        return error;
+    error = references_copy(copy, from, moved, n);
+    sfs_dataset_close(copy);
+    return error;
+}
+
+/* Opens an object that is a sparse dataset; NULL: it is not. */
+static int open_sparse(struct sfs_file *file, uint64_t address, const char *path,
+                       struct sfs_dataset **dataset)
+{
+    enum sfs_object_type type;
+    *dataset = NULL;
+    int error = sfs_object_type(file, address, &type);
+    if (error || type != SFS_DATASET || series_is_address(address))
+        return error;
+    if (sfs_dataset_open(file, address, path, dataset)) /* whatever it is, libhdf5 may copy it */
+        return 0;
+    if (!(*dataset)->sparse) {
+        sfs_dataset_close(*dataset);
+        *dataset = NULL;
+    }
+    return 0;
+}
+
 int sfs_references_copy(struct sfs_file *to, const char *path, struct sfs_file *from,
                         uint64_t address, const struct sfs_moved *moved, size_t n)
 {
+    struct sfs_dataset *sparse;
     WRITING(to);
     if (writing.error)
         return writing.error;
-    int error = follow_begin_copy(from);
+    int error = open_sparse(from, address, path, &sparse);
+    if (error)
+        return error;
+    if (sparse) {
+        error = copy_own_references(to, path, sparse, moved, n);
+        sfs_dataset_close(sparse);
+        return error;
+    }
+    error = follow_begin_copy(from);
     if (!error)
         error = copy_references(to, path, from, address, moved, n);
     return follow_end_copy(from, error);

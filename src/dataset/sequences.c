@@ -9,6 +9,7 @@
 #include "common/lines.h"
 #include "common/size.h"
 #include "dataset/chunk_parts.h"
+#include "dataset/references.h"
 #include "format/heap.h"
 #include "format/slots.h"
 #include "format/structure.h"
@@ -116,9 +117,12 @@ static int check_slot(const struct sfs_dataset *dataset, const uint64_t *scaled,
     size_t bytes;
     struct why why;
     int error = find_in(dataset, scaled, address, form, heap, index, k, &sequence, &n);
-    if (error || base->n == 0 || n == 0)
+    if (error || n == 0 || (base->n == 0 && !base->is_reference))
         return error;
-    error = slot_measure(base, sequence, (size_t)n, &n, &bytes, &why);
+    size_t stored = (size_t)n;
+    error = slot_measure(base, sequence, stored, &n, &bytes, &why);
+    if (!error)
+        error = references_check(base, sequence, stored, &why);
     return error ? damaged(dataset, scaled, address, &why) : 0;
 }
 

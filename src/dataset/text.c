@@ -9,9 +9,11 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/references.h"
 #include "dataset/sequences.h"
 #include "dataset/virtual_dataset.h"
 #include "hdf5/hdf5.h"
+#include "selection/selection.h"
 
 #define BATCH_BYTES ((size_t)1 << 20) /* of elements that become text at once */
 
@@ -144,6 +146,23 @@ static int own_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, si
     return error;
 }
 
+/* Of a sparse dataset whose elements are references. */
+static int reference_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
+                           char **lines, size_t *lines_n)
+{
+    struct selection selection = {.values = n};
+    void *references;
+    int error = n > 0 ? runs_append(&selection.runs, first, first + n) : 0;
+    if (!error)
+        error = sequences_read_selected(dataset, &selection, &references);
+    selection_free(&selection);
+    if (error)
+        return error;
+    error = references_lines(dataset, references, (size_t)n, most, lines, lines_n);
+    free(references);
+    return error;
+}
+
 static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
                       size_t most, char **bytes, size_t *bytes_n)
 {
@@ -160,6 +179,8 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
         return -EOPNOTSUPP;
     if (first > dataset->info.elements || n > dataset->info.elements - first)
         return -EINVAL;
+    if (is_own && type->class == SFS_REFERENCE)
+        return reference_lines(dataset, first, n, most, bytes, bytes_n);
     if (is_own)
         return sequences_read(dataset, parts, first, n, most, bytes, bytes_n);
     int error = type->has_pointers ? check_sources(dataset, first, n) : 0;

@@ -11,6 +11,7 @@
 #include "dataset/chunk_parts.h"
 #include "common/search.h"
 #include "dataset/private.h"
+#include "dataset/references.h"
 #include "dataset/sequences.h"
 #include "dataset/transfer.h"
 #include "hdf5/hdf5.h"
@@ -390,6 +391,20 @@ static int write_dense(struct transfer *transfer)
     return error;
 }
 
+/* The elements that are to be written, wherever in the buffer they are. */
+static int check_references(const struct transfer *transfer)
+{
+    const struct runs *runs = &transfer->memory.selection.runs;
+    const char *elements = transfer->memory.buffer;
+    int error = 0;
+    for (size_t i = 0; i < runs->n && !error && references_are_in(transfer->dataset); i++) {
+        struct run run = runs_at(runs, i);
+        error = references_check_given(
+            transfer->dataset, elements + run.first * transfer->memory.size, run.last - run.first);
+    }
+    return error;
+}
+
 int transfer_write(struct transfer *transfer)
 {
     if (!transfer->dataset->sparse)
@@ -409,7 +424,9 @@ int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *typ
         error = transfer_begin(&transfer, dataset, type, memory_space, space, (void *)buffer);
     if (error)
         return error;
-    error = transfer_write(&transfer);
+    error = check_references(&transfer);
+    if (!error)
+        error = transfer_write(&transfer);
     transfer_end(&transfer);
     return error;
 }
@@ -434,10 +451,13 @@ int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const vo
     WRITING(dataset->file);
     CHANGING(dataset);
     struct box box;
+    uint64_t n;
     bool of_sequences = has_dense_sequences(dataset);
     int error = writing.error || of_sequences ? writing.error : dataset_check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
+    if (!error && box_product(box.count, box.rank, 1, &n))
+        error = references_check_given(dataset, buffer, n);
     if (error)
         return error;
     return of_sequences ? dataset_write_dense_sequences(dataset, &box, buffer)
@@ -479,7 +499,9 @@ int dataset_write_values(struct sfs_dataset *dataset, const struct box *box,
 {
     struct runs runs = {0};
     bool done;
-    int error = dataset_write_in_order(dataset, box, defined, values, &done);
+    int error = references_check_given(dataset, values, defined->elements);
+    if (!error)
+        error = dataset_write_in_order(dataset, box, defined, values, &done);
     if (error || done)
         return error;
     error = place_in_dataset(&dataset->layout, box, defined, &runs);

@@ -143,7 +143,8 @@ static int decode(struct store *store, const struct superblock *superblock,
         error = datatype_check(d->datatype.data, d->datatype.size, why);
     if (!error)
         error = datatype_decode_size(&d->datatype, &element_size, why);
-    if (!error && element_size != d->layout.element_size)
+    if (!error && element_size != d->layout.element_size &&
+        datatype_size_in_chunks(d->datatype.data, d->datatype.size) != d->layout.element_size)
         error = why_damaged(why,
                             "data layout message at address %" PRIu64 ": element size %" PRIu64
                             ", but that of the datatype is %" PRIu64,

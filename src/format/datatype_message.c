@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "format/cursor.h"
+#include "format/heap.h"
 #include "format/why.h"
 
 #define NAME        "datatype"
@@ -29,7 +30,14 @@ enum {
     CLASS_ARRAY,
 };
 
-static int check(struct cursor *c, int depth, uint64_t *size, struct why *why);
+/* Bytes of an element. */
+struct sizes {
+    uint64_t stored;    /* as the message says */
+    uint64_t in_chunks; /* in structured chunks, where references have slots; modulo 2^64, which no
+                         * sound datatype comes near */
+};
+
+static int check(struct cursor *c, int depth, struct sizes *sizes, struct why *why);
 
 /* A name and its NUL; before version 3 a multiple of 8 bytes. */
 static void skip_name(struct cursor *c, unsigned version)
@@ -83,19 +91,22 @@ static int check_float(struct cursor *c, unsigned version, uint64_t bits, uint64
     return 0;
 }
 
-static int check_compound(struct cursor *c, unsigned version, unsigned n, uint64_t size, int depth,
-                          struct why *why)
+static int check_compound(struct cursor *c, unsigned version, unsigned n, struct sizes *sizes,
+                          int depth, struct why *why)
 {
+    uint64_t size = sizes->stored;
     int error = n > 0 ? 0 : why_damaged(why, NAME ": a compound without members");
     for (unsigned i = 0; i < n && !error; i++) {
-        uint64_t member;
+        struct sizes member;
         skip_name(c, version);
         uint64_t offset = cursor_uint(c, offset_width(version, size));
         if (version == 1)
             cursor_skip(c, 28); /* dims, as of old */
         error = check(c, depth + 1, &member, why);
-        if (!error && (member > size || offset > size - member))
+        if (!error && (member.stored > size || offset > size - member.stored))
             error = why_damaged(why, NAME ": member %u lies outside of its compound", i);
+        if (!error)
+            sizes->in_chunks += member.in_chunks - member.stored;
     }
     return error;
 }
@@ -103,27 +114,28 @@ static int check_compound(struct cursor *c, unsigned version, unsigned n, uint64
 static int check_enum(struct cursor *c, unsigned version, unsigned n, uint64_t size, int depth,
                       struct why *why)
 {
-    uint64_t base;
+    struct sizes base;
     if (c->left > 0 && (c->at[0] & 15) != CLASS_INTEGER)
         return why_damaged(why, NAME ": an enumeration of what are no integers");
     int error = check(c, depth + 1, &base, why);
     if (error)
         return error;
-    if (base != size)
+    if (base.stored != size)
         return why_damaged(why, NAME ": an enumeration of other size than its base");
     for (unsigned i = 0; i < n && !c->failed; i++)
         skip_name(c, version);
-    cursor_skip(c, n * base);
+    cursor_skip(c, n * base.stored);
     return 0;
 }
 
-static int check_array(struct cursor *c, unsigned version, uint64_t size, int depth,
+static int check_array(struct cursor *c, unsigned version, struct sizes *sizes, int depth,
                        struct why *why)
 {
     unsigned rank = (unsigned)cursor_uint(c, 1);
     if (version < 2 || rank < 1 || rank > MAX_RANK)
         return why_damaged(why, NAME ": an array of version %u and rank %u", version, rank);
-    uint64_t dims = 1, base;
+    uint64_t dims = 1, size;
+    struct sizes base;
     bool overflow = false;
     if (version == 2)
         cursor_skip(c, 3);
@@ -132,57 +144,63 @@ static int check_array(struct cursor *c, unsigned version, uint64_t size, int de
     if (version == 2)
         cursor_skip(c, 4 * rank); /* permutation */
     int error = check(c, depth + 1, &base, why);
-    if (!error && (overflow || __builtin_mul_overflow(dims, base, &dims) || dims != size))
-        error = why_damaged(why, NAME ": an array of other size than its elements");
-    return error;
+    if (error)
+        return error;
+    if (overflow || __builtin_mul_overflow(dims, base.stored, &size) || size != sizes->stored)
+        return why_damaged(why, NAME ": an array of other size than its elements");
+    sizes->in_chunks = dims * base.in_chunks;
+    return 0;
 }
 
 static int check_properties(struct cursor *c, unsigned class, unsigned version, uint64_t bits,
-                            uint64_t size, int depth, struct why *why)
+                            struct sizes *sizes, int depth, struct why *why)
 {
-    uint64_t base;
+    uint64_t size = sizes->stored, precision;
+    struct sizes base;
     switch (class) {
     case CLASS_INTEGER:
     case CLASS_BITFIELD:
-        return check_bits(c, size, &base, why);
+        return check_bits(c, size, &precision, why);
     case CLASS_FLOAT:
         return check_float(c, version, bits, size, why);
     case CLASS_TIME:
         cursor_skip(c, 2);
         return 0;
     case CLASS_STRING:
+        return 0;
     case CLASS_REFERENCE:
+        sizes->in_chunks = HEAP_ELEMENT_BYTES;
         return 0;
     case CLASS_OPAQUE:
         cursor_skip(c, bits & 0xff); /* a tag */
         return 0;
     case CLASS_COMPOUND:
-        return check_compound(c, version, (unsigned)(bits & 0xffff), size, depth, why);
+        return check_compound(c, version, (unsigned)(bits & 0xffff), sizes, depth, why);
     case CLASS_ENUM:
         return check_enum(c, version, (unsigned)(bits & 0xffff), size, depth, why);
     case CLASS_VARIABLE:
         return check(c, depth + 1, &base, why);
     case CLASS_ARRAY:
-        return check_array(c, version, size, depth, why);
+        return check_array(c, version, sizes, depth, why);
     default:
         return why_damaged(why, NAME ": class %u", class);
     }
 }
 
-static int check(struct cursor *c, int depth, uint64_t *size, struct why *why)
+static int check(struct cursor *c, int depth, struct sizes *sizes, struct why *why)
 {
     if (depth > MAX_NESTING)
         return why_damaged(why, NAME ": nested too deeply");
     unsigned head = (unsigned)cursor_uint(c, 1), version = head >> 4;
     uint64_t bits = cursor_uint(c, 3);
-    *size = cursor_uint(c, 4);
+    sizes->stored = sizes->in_chunks = cursor_uint(c, 4);
     if (c->failed)
         return why_damaged(why, NAME ": it is cut short");
     if (version < 1 || version > 3)
         return why_damaged(why, NAME ": version %u", version);
-    if (*size == 0)
+    if (sizes->stored == 0)
         return why_damaged(why, NAME ": an element has no bytes");
-    int error = check_properties(c, head & 15, version, bits, *size, depth, why);
+    int error = check_properties(c, head & 15, version, bits, sizes, depth, why);
     if (!error && c->failed)
         error = why_damaged(why, NAME ": it is cut short");
     return error;
@@ -191,8 +209,16 @@ static int check(struct cursor *c, int depth, uint64_t *size, struct why *why)
 int datatype_check(const void *message, size_t n, struct why *why)
 {
     struct cursor c = cursor_over(message, n);
-    uint64_t size;
-    return check(&c, 0, &size, why);
+    struct sizes sizes;
+    return check(&c, 0, &sizes, why);
+}
+
+uint64_t datatype_size_in_chunks(const void *message, size_t n)
+{
+    struct cursor c = cursor_over(message, n);
+    struct sizes sizes;
+    struct why why;
+    return check(&c, 0, &sizes, &why) ? 0 : sizes.in_chunks;
 }
 
 size_t datatype_stored_size(const void *message)

@@ -6,6 +6,7 @@
 #define SPARSEFS_FORMAT_DATATYPE_MESSAGE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct why;
 
@@ -15,5 +16,9 @@ int datatype_check(const void *message, size_t n, struct why *why);
 /* The bytes of an element in the file, of a message that was found sound. In memory those that
  * point elsewhere (variable-length data) may have another size. */
 size_t datatype_stored_size(const void *message);
+
+/* The same in structured chunks, where a reference has HEAP_ELEMENT_BYTES, whatever it has elsewhere.
+ * 0: it was not found sound. */
+uint64_t datatype_size_in_chunks(const void *message, size_t n);
 
 #endif

@@ -64,8 +64,7 @@ int slots_as_stored(struct sfs_type *type, struct why *why)
         return place_members(type, why);
     if (type->base)
         return place_base(type, why);
-    if (type->class == SFS_VARIABLE)
-        type->size = HEAP_ELEMENT_BYTES;
+    type->size = HEAP_ELEMENT_BYTES; /* strings, references */
     return 0;
 }
 
@@ -111,6 +110,21 @@ static int add_slots(struct finding *finding, struct slots *to, const struct slo
     return 0;
 }
 
+static int find_reference(struct finding *finding, const struct sfs_type *type, size_t at,
+                          struct slots *to)
+{
+    if (type->reference == SFS_REFERENCE_ANY)
+        return why_refused(finding->why, -EOPNOTSUPP,
+                           "references of this kind (H5T_STD_REF) cannot be sparse");
+    struct slots *bytes = new_slots(finding, 1);
+    if (!bytes)
+        return -ENOMEM;
+    bytes->is_reference = true;
+    bytes->reference = type->reference;
+    to->has_references = true;
+    return add_slots(finding, to, &(struct slot){.at = at, .base = bytes}, 1);
+}
+
 static int find(struct finding *finding, const struct sfs_type *type, size_t at, struct slots *to);
 static int find_all(struct finding *finding, const struct sfs_type *type, struct slots *slots);
 
@@ -122,6 +136,8 @@ static int find_sequence(struct finding *finding, const struct sfs_type *type, s
     int error = base ? 0 : -ENOMEM;
     if (!error && !type->is_string)
         error = find_all(finding, type->base, base);
+    if (!error)
+        to->has_references |= base->has_references;
     return error ? error : add_slots(finding, to, &slot, 1);
 }
 
@@ -157,9 +173,8 @@ static int find(struct finding *finding, const struct sfs_type *type, size_t at,
         return find_sequence(finding, type, at, to);
     if (type->class == SFS_ARRAY)
         return find_array(finding, type, at, to);
-    if (type->class != SFS_COMPOUND)
-        return why_refused(finding->why, -EOPNOTSUPP,
-                           "elements with references cannot be sparse yet");
+    if (type->class == SFS_REFERENCE)
+        return find_reference(finding, type, at, to);
     for (size_t i = 0; i < type->n_members && !error; i++)
         error = find(finding, &type->members[i].type, at + type->members[i].offset, to);
     return error;
@@ -294,6 +309,9 @@ struct load {
     struct cursor cursor;
     char *memory;
     size_t offset, used;
+    slots_reference call; /* for references on the way, unless NULL */
+    void *context;
+    int error; /* of it */
 };
 
 /* Where n elements begin, in bytes from memory on. */
@@ -317,6 +335,13 @@ static void take_inner(struct load *load, const struct slots *base, char *slot)
 {
     uint64_t n = cursor_uint(&load->cursor, SLOTS_COUNT);
     if (load->cursor.failed || n > load->cursor.left / least_bytes(base)) {
+        load->cursor.failed = true;
+        return;
+    }
+    if (base->is_reference && load->call)
+        load->error = load->call(load->context, base->reference,
+                                 &(struct sfs_sequence){.elements = load->cursor.at, .n = n});
+    if (load->error) {
         load->cursor.failed = true;
         return;
     }
@@ -377,6 +402,47 @@ void slot_load(const struct slots *base, const void *stored, size_t n, uint64_t 
     struct load load = {.cursor = cursor_over(stored, n), .memory = memory, .offset = offset};
     take_elements(&load, base, elements, memory + reserve(&load, base, elements));
 }
+
+/* ---- References ---- */
+
+static int call_inner(const struct slots *base, const char *slot, slots_reference call,
+                      void *context)
+{
+    struct sfs_sequence sequence = slot_get(slot);
+    uint64_t n = sequence.n;
+    if (!base->is_reference)
+        return slots_references(base, sequence.elements, n, call, context);
+    int error = call(context, base->reference, &sequence);
+    if (!error && sequence.n < n)
+        slot_put((void *)slot, sequence.n ? sequence.elements : NULL, sequence.n);
+    return error;
+}
+
+int slots_references(const struct slots *slots, const void *elements, uint64_t n,
+                     slots_reference call, void *context)
+{
+    const char *element = elements;
+    int error = 0;
+    if (!slots->has_references)
+        return 0;
+    for (uint64_t i = 0; i < n && !error; i++, element += slots->size)
+        for (size_t k = 0; k < slots->n && !error; k++)
+            error = call_inner(slots->slot[k].base, element + slots->slot[k].at, call, context);
+    return error;
+}
+
+int slot_references(const struct slots *base, const void *stored, size_t n, slots_reference call,
+                    void *context)
+{
+    struct load load = {.cursor = cursor_over(stored, n), .call = call, .context = context};
+    if (base->is_reference)
+        return call(context, base->reference, &(struct sfs_sequence){{stored}, n});
+    while (base->has_references && load.cursor.left > 0 && !load.cursor.failed)
+        take_element(&load, base, NULL);
+    return load.error;
+}
+
+/* ---- Pointers ---- */
 
 void slots_relocate(const struct slots *slots, char *elements, uint64_t n, char *to)
 {

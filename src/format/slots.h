@@ -1,5 +1,5 @@
-/* Elements of datatypes with parts of variable length: strings, and sequences, anywhere in
- * compounds and arrays. Such an element has a slot of HEAP_ELEMENT_BYTES, at a place that is fixed,
+/* Elements of datatypes with parts of variable length: strings, sequences, and references, anywhere
+ * in compounds and arrays. Such an element has a slot of HEAP_ELEMENT_BYTES, at a place that is fixed,
  * for each:
  *
  *   in section 1 of a chunk   offset and length, in bytes, of what is stored for it (heap.h)
@@ -8,7 +8,8 @@
  * What is stored for it are the elements of its sequence without gaps. If these have slots
  * themselves, there is in place of each such slot a number (8 bytes), how many elements that
  * sequence has, and then these elements, stored so in their turn (HDF Group, "Shared Chunk Cache",
- * "Encoded Format of Variable Length Data"). Knows nothing of heaps and files; any thread. */
+ * "Encoded Format of Variable Length Data"). That of a reference are bytes (reference.h). Knows
+ * nothing of heaps and files; any thread. */
 #ifndef SPARSEFS_FORMAT_SLOTS_H
 #define SPARSEFS_FORMAT_SLOTS_H
 
@@ -24,15 +25,18 @@
 #define SLOTS_FACTOR 4     /* bytes in memory, at most, for one that is stored */
 
 struct slots {
-    size_t size;        /* bytes of an element, its slots included */
-    size_t n;           /* slots; 0: it is what it is */
-    struct slot *slot;  /* ascending, none over another */
-    struct slots *next; /* what else slots_free frees */
+    size_t size;         /* bytes of an element, its slots included */
+    size_t n;            /* slots; 0: it is what it is */
+    struct slot *slot;   /* ascending, none over another */
+    struct slots *next;  /* what else slots_free frees */
+    bool has_references; /* an element does, or what it leads to */
+    bool is_reference;   /* elements are the bytes of one */
+    enum sfs_reference reference;
 };
 
 struct slot {
     size_t at;                /* bytes in the element */
-    const struct slots *base; /* of the elements of its sequence; of a string bytes */
+    const struct slots *base; /* of the elements of its sequence; of strings, references: bytes */
 };
 
 /* Makes sizes and places in the description of a datatype of libhdf5, which are those in memory,
@@ -41,7 +45,7 @@ struct slot {
 int slots_as_stored(struct sfs_type *type, struct why *why);
 
 /* The slots of a datatype that is described as it is stored; slots_free frees them. -EOPNOTSUPP: it
- * has references, too many slots, or some over others; -ENOMEM. */
+ * has references of a kind that is not known, too many slots, or some over others; -ENOMEM. */
 int slots_of_type(const struct sfs_type *type, struct slots **slots, struct why *why);
 void slots_free(struct slots *slots); /* NULL is fine */
 
@@ -69,6 +73,19 @@ int slot_measure(const struct slots *base, const void *stored, size_t n, uint64_
  * of it. */
 void slot_load(const struct slots *base, const void *stored, size_t n, uint64_t elements,
                char *memory, size_t offset);
+
+/* Calls this for each reference in n elements in memory, and in all that they lead to, until it
+ * returns an error, which is returned. Where it makes the bytes of one fewer, the element has
+ * them. */
+typedef int (*slots_reference)(void *context, enum sfs_reference reference,
+                               struct sfs_sequence *bytes);
+int slots_references(const struct slots *slots, const void *elements, uint64_t n,
+                     slots_reference call, void *context);
+
+/* The same of what n bytes are stored for, which slot_measure has found sound; nothing is changed.
+ */
+int slot_references(const struct slots *base, const void *stored, size_t n, slots_reference call,
+                    void *context);
 
 /* Adds `to` to the pointers of n elements, and of all that they lead to. */
 void slots_relocate(const struct slots *slots, char *elements, uint64_t n, char *to);

@@ -82,6 +82,14 @@ static void describe_bits(hid_t type, struct sfs_type *out)
     }
 }
 
+/* One to an object that is the base of a sequence equals H5T_STD_REF_OBJ no more. */
+static enum sfs_reference reference_of(hid_t type)
+{
+    if (H5Tequal(type, H5T_STD_REF_DSETREG) > 0)
+        return SFS_REFERENCE_REGION;
+    return H5Tget_size(type) == sizeof(hobj_ref_t) ? SFS_REFERENCE_OBJECT : SFS_REFERENCE_ANY;
+}
+
 static int describe(hid_t type, struct sfs_type *out, int depth);
 
 /* Describes the base type of an array, enumeration or sequence into *out, newly allocated. */
@@ -196,6 +204,7 @@ static int describe(hid_t type, struct sfs_type *out, int depth)
         return 0;
     case H5T_REFERENCE:
         out->class = SFS_REFERENCE;
+        out->reference = reference_of(type);
         out->has_pointers = true;
         return 0;
     case H5T_VLEN:

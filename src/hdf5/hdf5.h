@@ -236,6 +236,9 @@ int hdf5_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, ui
 int hdf5_copy_object(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
 int hdf5_copy_group(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of);
 
+/* Where an object is in the copy; NULL: it is not there. */
+const char *moved_path(const struct sfs_moved *moved, size_t n, uint64_t address);
+
 /* As sfs_references_copy. */
 int hdf5_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of,
                          const struct sfs_moved *moved, size_t n);
@@ -328,6 +331,12 @@ int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, enum sfs_parts parts, uint64
 
 /* As sfs_text. */
 int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
+
+/* A line for each of up to SFS_MOST_PARTS addresses that references in a dataset have: the path of
+ * the object, with \\, \n and \r in it as sfs_read_parts has them, or null. -EFBIG: more than `most`
+ * bytes. */
+int hdf5_paths(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *addresses, size_t n,
+               size_t most, char **lines, size_t *lines_n);
 
 /* Filters that the caller can run for libhdf5 where there is no plugin. They are called under its
  * lock, also by other users of libhdf5 in this process. encode and decode allocate *out, which

@@ -45,7 +45,7 @@ static unsigned char *put_extent(unsigned char *p, int rank, const uint64_t *dim
 static int encode_simple(int rank, const uint64_t *dims, const uint64_t *max_dims, int kind,
                          void **encoded, size_t *n)
 {
-    size_t size = PREFIX_BYTES + extent_bytes(rank) + 16;
+    size_t size = PREFIX_BYTES + extent_bytes(rank) + SIMPLE_BYTES;
     unsigned char *p = malloc(size);
     if (!p)
         return -ENOMEM;

@@ -42,6 +42,26 @@ int selection_keep_points(const void *encoded, size_t n, int rank, const uint64_
 int selection_extent(const void *encoded, size_t n, int *rank, uint64_t dims[SFS_MAX_RANK],
                      const char **why);
 
+/* What a region reference selects, which is encoded as a selection without an extent is. */
+struct selection_region {
+    int rank;                     /* of what is selected; 0: all or nothing, of any rank */
+    bool is_empty;                /* nothing */
+    uint64_t first[SFS_MAX_RANK]; /* its bounds, both in it */
+    uint64_t last[SFS_MAX_RANK];
+};
+
+/* Whether n bytes encode one, whatever its extent is, and its bounds: of the lists and numbers that
+ * are there, not of a dataset. -EILSEQ as above. */
+int selection_region_bounds(const void *encoded, size_t n, struct selection_region *region,
+                            const char **why);
+
+/* The same as a dataspace of these dims, in which it is decoded; and back. -EILSEQ: it is none in this
+ * extent; -ENOMEM as of selection_decode. The caller frees *space, *region. */
+int selection_region_decode(const void *encoded, size_t n, int rank, const uint64_t *dims,
+                            size_t max_bytes, void **space, size_t *space_n, const char **why);
+int selection_region_encode(const void *space, size_t space_n, size_t max_bytes, void **region,
+                            size_t *n, const char **why);
+
 enum selection_form {
     SELECTION_SMALLEST,     /* what libhdf5 1.12 and later decode */
     SELECTION_LIBHDF5_1_10, /* the smallest that libhdf5 1.10 decodes: hyperslabs version 1 or 2 */

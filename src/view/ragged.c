@@ -36,14 +36,17 @@ bool parts_are_ragged(const struct views *views)
            info->space == SFS_SPACE_SIMPLE && views->elements < INT64_MAX / sizeof(int64_t) - 1;
 }
 
-/* Of structured chunks strings alone, of all that has pointers. */
+/* Of structured chunks strings and references alone, of all that has pointers: these where they lead
+ * to something by a sequence. */
 static bool can_be_lines(const struct views *views)
 {
     const struct sfs_dataset_info *info = views->info;
     if (!info->type.has_pointers)
         return info->type.class == SFS_STRING;
-    return info->layout == SFS_SPARSE ? info->type.class == SFS_VARIABLE && info->type.is_string
-                                      : info->layout != SFS_EXTERNAL;
+    if (info->layout != SFS_SPARSE)
+        return info->layout != SFS_EXTERNAL;
+    return info->type.class == SFS_REFERENCE ? info->type.size == sizeof(struct sfs_sequence)
+                                             : info->type.is_string;
 }
 
 bool parts_are_lines(const struct views *views)

@@ -1,6 +1,6 @@
-"""Reads sparse datasets of elements with parts of variable length anywhere: compounds, arrays and sequences of strings
-and sequences, as the HDF Group's RFC "Shared Chunk Cache" has them ("Encoded Format of Variable Length Data"), on
-top of sequences_reader.py. Shares no code with src/."""
+"""Reads sparse datasets of elements with parts of variable length anywhere: compounds, arrays and sequences of strings,
+sequences and references, as the HDF Group's RFC "Shared Chunk Cache" has them ("Encoded Format of Variable Length
+Data"), on top of sequences_reader.py. Shares no code with src/."""
 import struct
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 import sequences_reader
 from sequences_reader import Bytes, selected, sound
 
-COMPOUND, SEQUENCE, ARRAY = 6, 9, 10
+COMPOUND, REFERENCE, SEQUENCE, ARRAY = 6, 7, 9, 10
 
 
 class Plain:
@@ -22,8 +22,14 @@ class Plain:
 
 
 class Compound:
+    """Where a member has another size than the datatype message says, as a reference, all behind it is moved."""
+
     def __init__(self, size, members):
-        self.size, self.members = size, sorted(members, key=lambda member: member[0])
+        self.members, moved = [], 0
+        for offset, said, kind in sorted(members, key=lambda member: member[0]):
+            self.members.append((offset + moved, kind))
+            moved += kind.size - said
+        self.size = size + moved
 
     def value(self, element, take):
         values, at = [], 0
@@ -36,11 +42,11 @@ class Compound:
 
 
 class Array:
-    def __init__(self, size, base):
-        self.size, self.base = size, base
+    def __init__(self, n, base):
+        self.n, self.size, self.base = n, n * base.size, base
 
     def value(self, element, take):
-        return [self.base.value(element, take) for _ in range(self.size // self.base.size)]
+        return [self.base.value(element, take) for _ in range(self.n)]
 
 
 class Sequence:
@@ -51,6 +57,22 @@ class Sequence:
 
     def value(self, element, take):
         return take(self, element)
+
+
+class Reference(Sequence):
+    """{"to": an address}, of a region also {"selection": what is selected}; None: nowhere."""
+
+    def __init__(self, is_region):
+        super().__init__(None, True)
+        self.is_region = is_region
+
+    def value(self, element, take):
+        data = bytes.fromhex(take(self, element))
+        if not data:
+            return None
+        assert len(data) > 8 if self.is_region else len(data) == 8
+        to = {"to": int.from_bytes(data[:8], "little")}
+        return {**to, "selection": data[8:].hex()} if self.is_region else to
 
 
 def flat(kind, fields):
@@ -72,9 +94,12 @@ def datatype(fields):
         fields.take(3 * (version < 3))
         dims = fields.uints(rank, 4)
         fields.take(4 * rank * (version < 3))
-        base = datatype(fields)
-        assert size == np.prod(dims) * base.size
-        return Array(size, base)
+        said = int.from_bytes(fields.data[fields.at + 4:fields.at + 8], "little")
+        assert size == np.prod(dims) * said
+        return Array(int(np.prod(dims)), datatype(fields))
+    if kind == REFERENCE:
+        assert size == (12 if bits & 15 else 8)
+        return Reference(bits & 15 == 1)
     if kind == SEQUENCE:
         assert size == 16
         return Sequence(datatype(fields), bits & 15 == 1)
@@ -90,7 +115,8 @@ def member(fields, version, size):
         fields.take(-(fields.at - start) % 8)
     offset = fields.uint(4 if version < 3 else (size.bit_length() + 7) // 8)
     fields.take(28 * (version == 1))
-    return offset, datatype(fields)
+    said = int.from_bytes(fields.data[fields.at + 4:fields.at + 8], "little")
+    return offset, said, datatype(fields)
 
 
 class Dataset(sequences_reader.Dataset):
@@ -124,7 +150,7 @@ class Dataset(sequences_reader.Dataset):
                 values.append(kind.base.value(fields, flat))
             return values
 
-        positions = selected(sections[0], self.chunk_dims)
+        positions = np.ndindex(*self.chunk_dims) if self.first else selected(sections[0], self.chunk_dims)
         elements = Bytes(sections[1])
         for position in positions:
             place = tuple(s * c + p for s, c, p in zip(scaled, self.chunk_dims, position))

@@ -211,6 +211,9 @@ static void put_result(struct wire *wire, uint64_t call, struct cursor *request)
     case WORKER_PARTS:
         put_parts(wire, request);
         break;
+    case WORKER_PATHS:
+        wire_bytes(wire, "/a\nnull\n/b\n", 12);
+        break;
     case WORKER_WRITE_CHUNKS:
         wire_uint(wire, peer_byte());
         break;
@@ -544,6 +547,23 @@ static int ask_parts(struct tried *tried, uint64_t object)
     return 0;
 }
 
+/* A line for each. */
+static int ask_paths(struct tried *tried, uint64_t object)
+{
+    static const uint64_t addresses[] = {FIRST, 0, 12345};
+    uint64_t n = peer_byte() % 2 ? 3 : peer_byte() % 4;
+    size_t bytes_n, lines = 0;
+    char *bytes;
+    int error = remote_paths(tried->remote, object, addresses, n, MOST_N, &bytes, &bytes_n);
+    if (error)
+        return error;
+    for (size_t i = 0; i < bytes_n; i++)
+        lines += bytes[i] == '\n';
+    require(bytes_n <= MOST_N && lines == n && (n == 0 || bytes[bytes_n - 1] == '\n'));
+    free(bytes);
+    return 0;
+}
+
 static int place(struct tried *tried, uint64_t object, const struct sfs_dataset_info *info)
 {
     struct own *own = &tried->own[peer_byte() % N_OWN];
@@ -624,6 +644,8 @@ static int call_dataset(struct tried *tried, unsigned which, unsigned i)
         return write_sequences(tried, object, info);
     case 12:
         return ask_parts(tried, object);
+    case 13:
+        return ask_paths(tried, object);
     default:
         remote_dataset_close(tried->remote, object);
         hdf5_info_free(info);
@@ -805,7 +827,7 @@ static int call(struct tried *tried, bool *may_change)
     if (which < 8)
         return call_object(tried, which);
     if (which < 24) {
-        unsigned call = which < 20 ? which - 8 : peer_byte() % 13;
+        unsigned call = which < 20 ? which - 8 : peer_byte() % 14;
         *may_change = tried->is_open[i] && changes(call);
         return tried->is_open[i] ? call_dataset(tried, call, i) : open_dataset(tried, i);
     }

@@ -27,13 +27,19 @@ struct shape {
 static void make_shape(struct shape *shape, unsigned kind, size_t base_size)
 {
     *shape = (struct shape){.plain = {.size = base_size}};
+    bool are_references = base_size == 1; /* bytes of them, of either kind */
+    shape->plain.is_reference = are_references;
+    shape->plain.reference = kind == 1 ? SFS_REFERENCE_OBJECT : SFS_REFERENCE_REGION;
     shape->inner_slot = (struct slot){1, &shape->plain};
-    shape->inner =
-        (struct slots){.size = 1 + HEAP_ELEMENT_BYTES, .n = 1, .slot = &shape->inner_slot};
+    shape->inner = (struct slots){.size = 1 + HEAP_ELEMENT_BYTES,
+                                  .n = 1,
+                                  .slot = &shape->inner_slot,
+                                  .has_references = are_references};
     size_t before = kind == 1;
     shape->outer = (struct slots){.size = before + (1 + before) * HEAP_ELEMENT_BYTES,
                                   .n = 1 + before,
-                                  .slot = shape->outer_slots};
+                                  .slot = shape->outer_slots,
+                                  .has_references = are_references};
     for (size_t k = 0; k < 1 + before; k++)
         shape->outer_slots[k] = (struct slot){before + k * HEAP_ELEMENT_BYTES,
                                               kind == 2 ? &shape->inner : &shape->plain};
@@ -55,6 +61,37 @@ static int find_bytes(const struct heap *heap, const struct slots *base, const v
     return error;
 }
 
+/* Of references: how many, and a sum over their bytes. */
+struct met {
+    uint64_t n, sum;
+};
+
+static int meet(void *context, enum sfs_reference reference, struct sfs_sequence *bytes)
+{
+    struct met *met = context;
+    const unsigned char *byte = bytes->elements;
+    met->n += 1 + (uint64_t)reference;
+    for (uint64_t i = 0; i < bytes->n; i++)
+        met->sum = met->sum * 31 + byte[i];
+    return 0;
+}
+
+/* In memory there are the references that are stored. */
+static void look_for_references(const struct slots *base, const void *stored, size_t n,
+                                const void *elements, uint64_t n_elements)
+{
+    struct met in_heap = {0}, in_memory = {0};
+    struct slot slot = {.base = base};
+    const struct slots outer = {.size = HEAP_ELEMENT_BYTES,
+                                .n = 1,
+                                .slot = &slot,
+                                .has_references = base->is_reference || base->has_references};
+    const struct sfs_sequence sequence = {.elements = elements, .n = n_elements};
+    require(slot_references(base, stored, n, meet, &in_heap) == 0);
+    require(slots_references(&outer, &sequence, 1, meet, &in_memory) == 0);
+    require(in_heap.n == in_memory.n && in_heap.sum == in_memory.sum);
+}
+
 /* What is stored is loaded, and what was loaded is stored as it was. */
 static void load(const struct slots *base, const void *stored, size_t n)
 {
@@ -71,6 +108,7 @@ static void load(const struct slots *base, const void *stored, size_t n)
         abort();
     slot_load(base, stored, n, elements, memory, 0);
     slots_relocate(base, memory, elements, memory);
+    look_for_references(base, stored, n, memory, elements);
     const struct sfs_sequence sequence = {.elements = memory, .n = elements};
     require(slot_stored_bytes(base, &sequence) == n);
     require(slot_store(base, &sequence, again) == again + n);

@@ -1,5 +1,6 @@
 /* Encoded selections as an attacker writes them: whatever is accepted lies in the extent, and what
- * is made of it again decodes to the same. The first byte chooses the extent; in the others the
+ * is made of it again decodes to the same; so it is as the selection of a region reference, which has
+ * bounds. The first byte chooses the extent; in the others the
  * fuzzer gets the extent right for free. */
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,48 @@ static void keep_points(const void *encoded, size_t n, int rank, const uint64_t 
     runs_free(&half);
 }
 
+/* What is selected of an extent is a region in bounds that hold its runs, and the same again. */
+static void be_region(const void *encoded, size_t n, int rank, const uint64_t *dims,
+                      const struct runs *runs)
+{
+    struct selection_region region;
+    const char *why;
+    void *bytes, *space;
+    size_t bytes_n, space_n;
+    require(selection_region_encode(encoded, n, MAX_BYTES, &bytes, &bytes_n, &why) == 0);
+    require(selection_region_bounds(bytes, bytes_n, &region, &why) == 0);
+    require(region.is_empty == (runs->n == 0) || region.rank == 0);
+    for (size_t i = 0; i < runs->n && region.rank > 0; i++) {
+        uint64_t first = runs_at(runs, i).first;
+        for (int axis = rank - 1; axis >= 0; first /= dims[axis--])
+            require(region.first[axis] <= first % dims[axis] &&
+                    first % dims[axis] <= region.last[axis] && region.last[axis] < dims[axis]);
+    }
+    require(selection_region_decode(bytes, bytes_n, rank, dims, MAX_BYTES, &space, &space_n,
+                                    &why) == 0);
+    require(space_n >= bytes_n && memcmp((char *)space + space_n - bytes_n, bytes, bytes_n) == 0);
+    free(space);
+    free(bytes);
+}
+
+/* Any bytes as a region: it is in an extent, or its bounds are not. */
+static void try_region(const uint8_t *data, size_t size, int rank, const uint64_t *dims)
+{
+    struct selection_region region;
+    const char *why = NULL;
+    void *space;
+    size_t n;
+    bool is_one = selection_region_bounds(data, size, &region, &why) == 0;
+    require(is_one || why);
+    require(!is_one || (region.rank >= 0 && region.rank <= SFS_MAX_RANK));
+    for (int i = 0; is_one && !region.is_empty && i < region.rank; i++)
+        require(region.first[i] <= region.last[i]);
+    if (selection_region_decode(data, size, rank, dims, MAX_BYTES, &space, &n, &why) == 0) {
+        require(is_one && (region.rank == 0 || region.rank == rank));
+        free(space);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -98,8 +141,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct selection selection;
     const char *why = NULL;
     int error = selection_decode(encoded, n_head + size, rank, dims, MAX_BYTES, &selection, &why);
-    if (!error)
+    if (!error) {
         keep_points(encoded, n_head + size, rank, dims, &selection);
+        be_region(encoded, n_head + size, rank, dims, &selection.runs);
+    }
+    try_region(data, size, rank, dims);
     free(encoded);
     if (error < 0) {
         require(why && selection.runs.n == 0 && !selection.order);

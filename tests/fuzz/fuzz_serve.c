@@ -246,6 +246,7 @@ static uint64_t an_object(uint64_t call)
         [WORKER_READ] = "abcpv",
         [WORKER_TEXT] = "abclprvw",
         [WORKER_PARTS] = "lrw",
+        [WORKER_PATHS] = "lrw",
         [WORKER_DATATYPE_TEXT] = "t",
         [WORKER_SHOW] = "abcelprvw",
         [WORKER_WRITE] = "abcp",
@@ -407,6 +408,17 @@ static void put_parts(struct wire *wire)
     wire_uint(wire, peer_byte() % 2 ? 4096 : peer_number());
 }
 
+/* Mostly of objects. */
+static void put_addresses(struct wire *wire)
+{
+    uint64_t n = peer_byte() % 8;
+    wire_uint(wire, peer_byte() % 2 ? 4096 : peer_number());
+    wire_uint(wire, peer_byte() % 16 ? n : peer_number());
+    for (uint64_t i = 0; i < n; i++)
+        wire_uint(wire,
+                  peer_byte() % 4 ? objects->address[peer_byte() % objects->n] : peer_number());
+}
+
 /* Behind the object. */
 static void put_dataset_call(struct wire *wire, uint64_t call)
 {
@@ -424,6 +436,9 @@ static void put_dataset_call(struct wire *wire, uint64_t call)
         break;
     case WORKER_PARTS:
         put_parts(wire);
+        break;
+    case WORKER_PATHS:
+        put_addresses(wire);
         break;
     case WORKER_LOCATE:
         put_corners(wire);

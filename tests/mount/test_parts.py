@@ -4,7 +4,9 @@ import concurrent.futures
 import errno
 import json
 import os
+import pathlib
 import re
+import shutil
 import subprocess
 
 import h5py
@@ -337,6 +339,36 @@ def test_sparse_datasets(mounts, tmp_path, options, form):
         [text.decode() if here else "" for text, here in zip(texts.ravel(), there.ravel())]
     assert set(os.listdir(root / "words")) == {"dataset.json", "frames", "lines.txt"}
     assert subprocess.run([BUILD / "sparsectl", "check", tmp_path / "a.h5"], check=False).returncode == 0
+
+
+GOLDEN_REFERENCES = pathlib.Path(__file__).parent.parent / "cli" / "golden_references.h5"
+
+
+@pytest.mark.parametrize("options", [("ro",), ("ro", "hdf5=inside"), ("rw",)])
+def test_sparse_references(mounts, tmp_path, options):
+    """They are shown as ordinary ones to the same; what is not defined is null."""
+    path = tmp_path / "a.h5"
+    shutil.copy(GOLDEN_REFERENCES, path)
+    with h5py.File(path, "r+") as f:
+        x = f["group/x"]
+        objects = np.full(8, h5py.Reference(), h5py.ref_dtype)
+        regions = f.create_dataset("r", (8,), h5py.regionref_dtype)
+        objects[1:4] = [f["group"].ref, x.ref, f["type"].ref]
+        f["o"] = objects
+        regions[2] = x.regionref[2:5, 3:7]
+        regions[3] = x.regionref[0:6:2]
+        points = np.zeros((6, 10), bool)
+        points[[5, 0, 2], [1, 9, 2]] = True
+        regions[5] = x.regionref[points]
+        regions[6] = x.regionref[...]
+    root = mounts(path, *options)
+    lines = {name: (root / name / "lines.txt").read_text().split("\n") for name in ("objects", "regions", "o", "r")}
+    assert lines["o"][2] == "/group/x" and lines["o"][4] == "null"
+    assert lines["objects"] == [*lines["o"][:7], "/records", ""]
+    assert lines["r"][5:7] == ["/group/x {(0,1)-(5,9)}", "/group/x {(0,0)-(5,9)}"]
+    assert lines["regions"] == lines["r"]
+    assert (root / "dense/lines.txt").read_text() == "/dense\n/objects\nnull\nnull\n"
+    assert "lines.txt" not in os.listdir(root / "records")
 
 
 def test_dense_datasets_in_structured_chunks(mounts, tmp_path):

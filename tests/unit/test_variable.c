@@ -538,7 +538,7 @@ static void fill_native(hid_t type, char *element)
     }
     if (class == H5T_FLOAT)
         memcpy(element, &(double){(double)random_below(1000) / 8}, sizeof(double));
-    if (class == H5T_INTEGER)
+    if (class == H5T_INTEGER || class == H5T_REFERENCE)
         element[0] = (char)random_below(120);
 }
 
@@ -680,11 +680,11 @@ static void refuse_others(struct both *both, unsigned kind)
 static void handles_do_what_they_do_in_libhdf5(void **state)
 {
     (void)state;
-    for (unsigned round = 0; round < 8 * N_NESTED; round++) {
+    for (unsigned round = 0; round < 8 * N_CONVERTED; round++) {
         struct both both;
-        begin_both(&both, round % N_NESTED);
+        begin_both(&both, round % N_CONVERTED);
         write_both(&both);
-        refuse_others(&both, round % N_NESTED);
+        refuse_others(&both, round % N_CONVERTED);
         end_both(&both);
     }
 }

@@ -39,6 +39,7 @@ static const char *const names[WORKER_CALLS] = {
     [WORKER_READ] = "elements",
     [WORKER_TEXT] = "the text",
     [WORKER_PARTS] = "parts of elements",
+    [WORKER_PATHS] = "the paths of references",
     [WORKER_DATATYPE_TEXT] = "the words",
     [WORKER_TYPE_OF_MESSAGE] = "a datatype",
     [WORKER_TYPE_DESCRIBE] = "the description of a datatype",

@@ -32,6 +32,8 @@ int remote_read(struct remote *remote, uint64_t dataset, const uint64_t *start,
 int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **text, size_t *n);
 int remote_parts(struct remote *remote, uint64_t dataset, enum sfs_parts parts, uint64_t first,
                  uint64_t n, size_t most, char **bytes, size_t *bytes_n);
+int remote_paths(struct remote *remote, uint64_t dataset, const uint64_t *addresses, size_t n,
+                 size_t most, char **lines, size_t *lines_n);
 int remote_datatype_text(struct remote *remote, uint64_t address, char **text);
 
 /* Of one whose store is writable. */

@@ -415,6 +415,43 @@ int remote_parts(struct remote *remote, uint64_t dataset, enum sfs_parts parts, 
     return error;
 }
 
+/* A line for each. */
+static int take_paths(struct cursor *results, void *out)
+{
+    struct parts_taken *taken = out;
+    int error = take_parts(results, taken);
+    const char *at = error ? NULL : taken->text.bytes, *end = error ? NULL : at + taken->text.n;
+    size_t n = 0;
+    for (; !error && n < taken->least && at < end; n++) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        at = line_end ? line_end + 1 : end + 1;
+    }
+    if (!error && (n < taken->least || at != end)) {
+        free(taken->text.bytes);
+        error = -EIO;
+    }
+    return error;
+}
+
+int remote_paths(struct remote *remote, uint64_t dataset, const uint64_t *addresses, size_t n,
+                 size_t most, char **lines, size_t *lines_n)
+{
+    struct parts_taken taken = {.least = n, .most = most};
+    struct wire request;
+    if (n > SFS_MOST_PARTS)
+        return -EINVAL;
+    remote_request(&request, WORKER_PATHS, dataset);
+    wire_uint(&request, most);
+    wire_uint(&request, n);
+    wire_uints(&request, addresses, (int)n);
+    int error = remote_ask(remote, WORKER_PATHS, dataset, &request, take_paths, &taken);
+    if (!error) {
+        *lines = taken.text.bytes;
+        *lines_n = taken.text.n;
+    }
+    return error;
+}
+
 /* ---- Chunks ---- */
 
 struct located {

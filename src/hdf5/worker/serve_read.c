@@ -315,6 +315,27 @@ static int do_parts(struct cursor *in, struct wire *out)
     return 0;
 }
 
+static int do_paths(struct cursor *in, struct wire *out)
+{
+    serve_take_object(in);
+    uint64_t most = take_uint(in, SIZE_MAX), n = take_uint(in, SFS_MOST_PARTS);
+    uint64_t *addresses = in->failed ? NULL : calloc((size_t)n + 1, sizeof(*addresses));
+    char *lines;
+    size_t lines_n;
+    if (!addresses)
+        return in->failed ? -EINVAL : -ENOMEM;
+    take_uints(in, addresses, (int)n);
+    int error =
+        in->failed ? -EINVAL
+                   : local_paths(served.hdf5, addresses, (size_t)n, (size_t)most, &lines, &lines_n);
+    free(addresses);
+    if (error)
+        return error;
+    wire_bytes(out, lines, lines_n);
+    free(lines);
+    return 0;
+}
+
 int serve_put_string(struct wire *out, int error, char *string)
 {
     if (error)
@@ -348,6 +369,7 @@ const call_function serve_reading[WORKER_CALLS] = {
     [WORKER_READ] = do_read,
     [WORKER_TEXT] = do_text,
     [WORKER_PARTS] = do_parts,
+    [WORKER_PATHS] = do_paths,
     [WORKER_DATATYPE_TEXT] = do_datatype_text,
     [WORKER_SEVERAL] = do_several,
     [WORKER_SHOW] = do_show,

@@ -116,6 +116,7 @@ void wire_type(struct wire *wire, const struct sfs_type *type)
     wire_uint(wire, type->has_pointers);
     wire_uint(wire, type->bits);
     wire_uint(wire, type->bit_offset);
+    wire_uint(wire, type->reference);
     wire_string(wire, type->description);
     wire_uint(wire, (uint64_t)type->array_rank);
     wire_uints(wire, type->array_dims, type->array_rank);
@@ -220,6 +221,7 @@ static int take_nested(struct cursor *cursor, int depth, struct sfs_type *out)
     out->has_pointers = take_bool(cursor);
     out->bits = (unsigned)take_uint(cursor, 64);
     out->bit_offset = (unsigned)take_uint(cursor, 64);
+    out->reference = (enum sfs_reference)take_uint(cursor, SFS_REFERENCE_ANY);
     int error = take_parts(cursor, depth, out);
     if (!error)
         error = take_end(cursor, false);
