@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "common/interrupt.h"
+#include "format/checksum.h"
 #include "format/cursor.h"
+#include "format/dense_links.h"
 #include "format/structure.h"
 #include "store/store.h"
 
@@ -278,22 +280,26 @@ static int read_symbols(struct reader *reader, const struct message *message)
 
 /* ---- Link messages ---- */
 
-static int check_info(const struct reader *reader, const struct message *message)
+/* Where links are that are not messages of the header; NO_ADDRESS: nowhere. */
+struct link_info {
+    uint64_t heap, index;
+};
+
+static int decode_info(const struct reader *reader, const struct message *message,
+                       struct link_info *info)
 {
     struct cursor c = cursor_over(message->data, message->size);
-    uint64_t version = cursor_uint(&c, 1), flags = cursor_uint(&c, 1), most = 0;
-    if (flags & TRACKS_ORDER)
-        most = cursor_uint(&c, 8);
-    uint64_t heap = superblock_address(reader->superblock, &c);
-    uint64_t index = superblock_address(reader->superblock, &c);
-    uint64_t order = NO_ADDRESS;
-    if (flags & INDEXES_ORDER)
-        order = superblock_address(reader->superblock, &c);
+    uint64_t version = cursor_uint(&c, 1), flags = cursor_uint(&c, 1);
+    uint64_t most = flags & TRACKS_ORDER ? cursor_uint(&c, 8) : 0;
+    info->heap = superblock_address(reader->superblock, &c);
+    info->index = superblock_address(reader->superblock, &c);
+    bool has_heap = info->heap != NO_ADDRESS, by_order = flags & INDEXES_ORDER;
+    uint64_t order = by_order ? superblock_address(reader->superblock, &c) : NO_ADDRESS;
     if (c.failed || version != 0 || flags & ~(uint64_t)(TRACKS_ORDER | INDEXES_ORDER) ||
-        most > INT64_MAX || heap != NO_ADDRESS || index != NO_ADDRESS || order != NO_ADDRESS)
-        return why_unsupported(
-            reader->why, "link info message at address %" PRIu64 ": it is not of a small group",
-            message->address);
+        most > INT64_MAX || has_heap != (info->index != NO_ADDRESS) ||
+        (has_heap && by_order) != (order != NO_ADDRESS))
+        return why_unsupported(reader->why, "link info message at address %" PRIu64,
+                               message->address);
     return 0;
 }
 
@@ -356,9 +362,30 @@ static int add_message(struct reader *reader, const struct message *message)
     return why_unsupported(reader->why, "link message at address %" PRIu64, message->address);
 }
 
-static int read_messages(struct reader *reader, const struct object_header *header)
+/* libhdf5 would not find a link by its name whose hash is another. */
+static int add_dense(void *context, const struct message *message, uint32_t hash)
 {
-    int error = 0;
+    struct reader *reader = context;
+    int error = add_message(reader, message);
+    if (error)
+        return error;
+    const char *name = reader->links.link[reader->links.n - 1].name;
+    return checksum(name, strlen(name)) == hash
+               ? 0
+               : why_damaged(reader->why, "link at address %" PRIu64 ": its hash",
+                             message->address);
+}
+
+static int read_messages(struct reader *reader, const struct object_header *header,
+                         const struct message *message)
+{
+    struct link_info info;
+    int error = decode_info(reader, message, &info);
+    if (!error && info.heap != NO_ADDRESS)
+        return object_header_find(header, MESSAGE_LINK)
+                   ? why_unsupported(reader->why, "links in two places")
+                   : dense_links_each(reader->store, reader->superblock, info.heap, info.index,
+                                      add_dense, reader, reader->why);
     for (size_t i = 0; i < header->n_messages && !error; i++)
         if (header->message[i].type == MESSAGE_LINK)
             error = add_message(reader, &header->message[i]);
@@ -391,9 +418,7 @@ static int read_all(struct reader *reader, const struct object_header *header)
     if (!symbols == !info || (symbols && has_messages))
         return why_unsupported(reader->why, "object header at address %" PRIu64 ": no plain group",
                                header->block[0].address);
-    int error = symbols ? read_symbols(reader, symbols) : check_info(reader, info);
-    if (!error && info)
-        error = read_messages(reader, header);
+    int error = symbols ? read_symbols(reader, symbols) : read_messages(reader, header, info);
     return error ? error : sort(reader);
 }
 

@@ -74,7 +74,10 @@ static int check_messages(const struct object_header *header, struct why *why)
     for (size_t i = 0; i < header->n_messages; i++) {
         const struct message *message = &header->message[i];
         enum times times = times_of(message->type);
-        if (times == NEVER || message->flags & ~(unsigned)(CONSTANT | NOT_TO_BE_SHARED) ||
+        unsigned known = CONSTANT | NOT_TO_BE_SHARED;
+        if (message->type == MESSAGE_DATATYPE)
+            known |= MESSAGE_SHARED; /* a committed one: such a dataset is none but by its kind */
+        if (times == NEVER || message->flags & ~known ||
             (times == ONCE && seen >> message->type & 1))
             return why_unsupported(why, "message at address %" PRIu64 ": type 0x%04x, flags 0x%02x",
                                    message->address, message->type, message->flags);

@@ -14,6 +14,8 @@
 #define FILTER_OPTIONAL  1
 #define FIRST_REGISTERED 256 /* filters of others than libhdf5: their names are always stored */
 
+#define FILL_STORED 0x20 /* flag of a fill value of version 3; 0x10: there is none */
+
 enum { CLASS_COMPACT, CLASS_CONTIGUOUS, CLASS_CHUNKED }; /* of layouts */
 
 #define UNFILTERED_EDGES 0x01 /* flags of chunks */
@@ -246,12 +248,11 @@ static int decode_fill(const struct message *message, struct plain_dataset *d, s
     unsigned defined = version == 3 ? 1 : (unsigned)cursor_uint(&c, 1);
     bool is_plain = version == 3 ? first >> 4 <= 2 && are_times(first & 3, first >> 2 & 3)
                                  : version == 2 && are_times(first, second) && defined <= 1;
-    if (c.failed || !is_plain)
+    bool has_size = version == 3 ? (first & FILL_STORED) != 0 : defined;
+    uint64_t size = has_size ? cursor_uint(&c, 4) : 0;
+    if (c.failed || !is_plain || (size != 0 && size != d->type.size))
         return unusual(message, "fill value message", why);
-    int error = fill_decode(message, &d->fill, why);
-    if (!error && d->fill.size != 0 && d->fill.size != d->type.size)
-        error = unusual(message, "fill value message", why);
-    return error;
+    return fill_decode(message, &d->fill, why);
 }
 
 static int decode_all(const struct superblock *superblock, const struct object_header *header,
@@ -262,7 +263,7 @@ static int decode_all(const struct superblock *superblock, const struct object_h
     const struct message *fill = object_header_find(header, MESSAGE_FILL);
     const struct message *layout = object_header_find(header, MESSAGE_LAYOUT);
     const struct message *filters = object_header_find(header, MESSAGE_FILTERS);
-    if (!space || !type || !fill || !layout || object_header_find(header, MESSAGE_LINK))
+    if (!space || !type || type->flags & MESSAGE_SHARED || !fill || !layout)
         return why_unsupported(why, "object header at address %" PRIu64 ": no plain dataset",
                                header->block[0].address);
     d->datatype = *type;

@@ -96,11 +96,17 @@ int direct_open(struct store *store, struct direct **out, uint64_t *root)
     return 0;
 }
 
-void direct_close(struct direct *direct)
+void direct_forget(struct direct *direct)
 {
     if (!direct)
         return;
     links_free(&direct->root);
+    direct->has_root = false;
+}
+
+void direct_close(struct direct *direct)
+{
+    direct_forget(direct);
     free(direct);
 }
 

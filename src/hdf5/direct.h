@@ -15,6 +15,9 @@ struct plain_type;
 int direct_open(struct store *store, struct direct **direct, uint64_t *root);
 void direct_close(struct direct *direct);
 
+/* The file is changed: what was read of it before is not said any more. NULL is fine. */
+void direct_forget(struct direct *direct);
+
 /* As hdf5_list, hdf5_object_type and hdf5_dataset_open. */
 int direct_list(struct direct *direct, uint64_t group, struct sfs_links *links);
 int direct_object_type(struct direct *direct, uint64_t address, enum sfs_object_type *type);

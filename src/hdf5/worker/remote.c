@@ -86,8 +86,10 @@ int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t obj
                       struct wire *request, take_function take, void *out)
 {
     struct cursor results;
-    if (call >= WORKER_FIRST_CHANGE)
+    if (call >= WORKER_FIRST_CHANGE) {
         listed_clear(&remote->listed);
+        direct_forget(remote->direct);
+    }
     int error = client_ask(remote->client, call, object, request, &results);
     if (error)
         return error;
