@@ -54,8 +54,8 @@ static int read_links(struct direct *direct, uint64_t group, struct sfs_links *l
     return error;
 }
 
-/* libhdf5 looks at the symbol table of the root when it opens a file: it would not open one in which
- * that is damaged. */
+/* libhdf5 looks at the symbol table of the root when it opens a file: it would not open one in
+ * which that is damaged. */
 static int read_root(struct direct *direct, uint64_t address, struct why *why)
 {
     struct object_header *header;
