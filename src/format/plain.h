@@ -19,8 +19,8 @@ int plain_within(const struct superblock *superblock, const char *name, uint64_t
                  uint64_t n, struct why *why);
 
 /* The header of a group, a dataset or a committed datatype, all of whose messages are known, not
- * shared (but for the datatype), and there once where there can be only one. The caller frees it with
- * object_header_free. */
+ * shared (but for the datatype), and there once where there can be only one. The caller frees it
+ * with object_header_free. */
 int plain_header(struct store *store, const struct superblock *superblock, uint64_t address,
                  struct object_header **header, struct why *why);
 
