@@ -16,8 +16,14 @@
 #define OPEN_FOR_WRITING   0x01
 #define SINGLE_WRITER_OPEN 0x04
 
+/* Of a file whose superblock has no place for them. */
+#define DEFAULT_LEAF_K     4
+#define DEFAULT_INTERNAL_K 16
+
+#define CACHED_GROUP 1 /* with the root's entry: nothing, or where its links are */
+
 #define NAME    "superblock"
-#define LONGEST 104 /* version 1 with addresses of 8 bytes, up to the root's address */
+#define LONGEST 104 /* version 1 with addresses of 8 bytes, up to the entry of the root */
 
 int superblock_is_marked(const unsigned char bytes[SUPERBLOCK_BYTES])
 {
@@ -90,17 +96,21 @@ static int decode_sizes(struct superblock *s, struct cursor *c, struct why *why)
 /* Versions 0 and 1, behind the version. They have no checksum. */
 static int decode_old(struct superblock *s, struct cursor *c, struct why *why)
 {
-    cursor_skip(c, 4); /* other versions */
+    s->has_more = cursor_uint(c, 4) != 0; /* other versions */
     int error = decode_sizes(s, c, why);
     if (error)
         return error;
-    cursor_skip(c, 1 + 2 + 2 + 4); /* sizes of B-tree nodes, flags */
-    if (s->version == 1)
-        cursor_skip(c, 4);
+    cursor_skip(c, 1);
+    s->leaf_k = (unsigned)cursor_uint(c, 2);
+    s->internal_k = (unsigned)cursor_uint(c, 2);
+    s->has_more |= cursor_uint(c, 4) != 0; /* flags */
+    if (s->version == 1)                   /* that of chunks, reserved */
+        s->has_more |= cursor_uint(c, 2) == 0 || cursor_uint(c, 2) != 0;
     s->base = cursor_uint(c, s->offset_size);
-    cursor_skip(c, s->offset_size); /* free space */
+    s->has_more |= cursor_all_ones(c, s->offset_size) != NO_ADDRESS; /* free space */
     s->end = cursor_uint(c, s->offset_size);
-    cursor_skip(c, 2 * s->offset_size); /* driver information, name of the root */
+    s->has_more |= cursor_all_ones(c, s->offset_size) != NO_ADDRESS; /* driver information */
+    cursor_skip(c, s->offset_size);                                  /* name of the root */
     return 0;
 }
 
@@ -112,8 +122,10 @@ static int decode_new(struct superblock *s, struct cursor *c, const unsigned cha
     if (error)
         return error;
     s->flags = (unsigned)cursor_uint(c, 1);
+    s->leaf_k = DEFAULT_LEAF_K;
+    s->internal_k = DEFAULT_INTERNAL_K;
     s->base = cursor_uint(c, s->offset_size);
-    cursor_skip(c, s->offset_size); /* extension */
+    s->has_more = cursor_all_ones(c, s->offset_size) != NO_ADDRESS || s->flags != 0; /* extension */
     s->end = cursor_uint(c, s->offset_size);
 
     size_t summed = 12 + 4 * s->offset_size;
@@ -170,6 +182,8 @@ int superblock_read(struct store *store, struct superblock *superblock, struct w
     if (error)
         return error;
     s.root = superblock_address(&s, &c);
+    struct cursor rest = c; /* of the root's entry: what is kept with it */
+    s.has_more |= s.version < 2 && cursor_uint(&rest, 4) > CACHED_GROUP;
     if (c.failed)
         return why_damaged(why, NAME " at address %" PRIu64 ": it is cut short", s.address);
     if (s.root >= store_size(store))

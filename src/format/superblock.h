@@ -33,6 +33,10 @@ struct superblock {
     bool is_moved;        /* it names another base */
     uint64_t end;         /* of the file, as the superblock says, moved with it */
     uint64_t root;        /* header of the root group */
+    unsigned leaf_k;      /* half of the most links in a node of symbols, */
+    unsigned internal_k;  /* and of the most children of a node of a B-tree of groups */
+    bool
+        has_more; /* an extension, a driver's information, flags or versions of what is not known */
 };
 
 /* Finds and reads it. Errors: -EIO (the store failed and has logged it), -EILSEQ (why says what is

@@ -15,7 +15,8 @@
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
-static uint64_t timeout;       /* nanoseconds; set before there are threads */
+static uint64_t timeout;       /* nanoseconds; set before there are threads, as what follows */
+static bool is_direct;         /* what needs no libhdf5 is answered without it */
 static struct remote *nothing; /* a worker without a file, for datatypes; NULL: there are none */
 
 /* What workers need of libhdf5 is made once, where it can still look at the world. There is no
@@ -44,12 +45,17 @@ int hdf5_start_workers(size_t memory, uint64_t nanos)
         timeout = nanos;
         error = plugins_start(memory, nanos);
     }
-    return error ? error : remote_open(NULL, timeout, &nothing, NULL);
+    return error ? error : remote_open(NULL, timeout, false, &nothing, NULL);
 }
 
 void hdf5_keep_answers(size_t bytes)
 {
     answers_keep_most(bytes);
+}
+
+void hdf5_answer_directly(bool on)
+{
+    is_direct = on;
 }
 
 bool hdf5_has_workers(void)
@@ -70,7 +76,8 @@ int hdf5_open_apart(struct store *store, struct hdf5 **out)
     if (!error && store_is_writable(store))
         store_tell_own(store);
     if (!error)
-        error = remote_open(store, timeout, &hdf5->remote, &hdf5->root);
+        error = remote_open(store, timeout, is_direct && !store_is_following(store), &hdf5->remote,
+                            &hdf5->root);
     if (error)
         free(hdf5);
     else

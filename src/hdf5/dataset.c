@@ -111,11 +111,12 @@ static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
     return element_json(type, info->fill, &info->fill_json);
 }
 
-/* Of contiguous elements; UINT64_MAX: they have no place yet. */
+/* Of contiguous elements; UINT64_MAX: they have no place yet, or no bytes. libhdf5 1.10 adds the
+ * size of the user block to the address that means no place. */
 static uint64_t data_address(hid_t dataset)
 {
     haddr_t address = H5Dget_offset(dataset);
-    if (address != HADDR_UNDEF)
+    if (address != HADDR_UNDEF && H5Dget_storage_size(dataset) > 0)
         return address;
     H5Eclear2(H5E_DEFAULT);
     return UINT64_MAX;

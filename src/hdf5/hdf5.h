@@ -54,6 +54,11 @@ bool hdf5_has_workers(void);
  * is opened again. Initially 0. */
 void hdf5_keep_answers(size_t bytes);
 
+/* Whether of files that are opened from now on, and not followed, what is plain is answered by our
+ * own reader (direct.h) as long as they are only read, so that a process is started for those of
+ * which something else is asked. Initially not. Before there are threads. */
+void hdf5_answer_directly(bool on);
+
 /* As hdf5_open, also for a store that is followed. -EIO also: the process has ended, or could not
  * be started. What is copied to it is opened by its process, too, and must be open so itself, or
  * the other way round: else that is -EOPNOTSUPP.

@@ -873,7 +873,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     open_store(&tried);
     if (tried.is_writable)
         fill_own(&tried);
-    int error = remote_open(tried.store, SECOND, &tried.remote, &root);
+    int error = remote_open(tried.store, SECOND, false, &tried.remote, &root);
     check_own(&tried);
     if (!error) {
         try(&tried);

@@ -76,8 +76,10 @@ def test_user_block(mounts, tmp_path):
         f.create_dataset("gzip", data=files.integers((3, 40, 50)), chunks=(1, 40, 50),
                          compression="gzip")
         f.create_dataset("large", data=files.integers((3, 1000, 500)), chunks=(1, 1000, 500))
+        f.create_dataset("never written", shape=(3, 4, 5), dtype="<i4", fillvalue=7)
+        f.create_dataset("empty", shape=(0, 4, 5), dtype="<i4")
     mount = mounts(path)
-    assert check_mount(mount.root, path) == 3
+    assert check_mount(mount.root, path) == 5
 
 
 def sparsectl(*arguments, **more):

@@ -830,7 +830,7 @@ static int ask(uint64_t timeout, uint64_t object, int times)
     uint64_t root;
     enum sfs_object_type type = SFS_DATATYPE;
     int error = 0;
-    assert_int_equal(remote_open(store, timeout, &remote, &root), 0);
+    assert_int_equal(remote_open(store, timeout, false, &remote, &root), 0);
     assert_int_equal(root, 96);
     for (int i = 0; i < times; i++)
         error = remote_object_type(remote, object, &type);
@@ -890,7 +890,7 @@ static void open_file(struct file *file, uint64_t timeout)
 {
     uint64_t root;
     file->store = a_store();
-    assert_int_equal(remote_open(file->store, timeout, &file->remote, &root), 0);
+    assert_int_equal(remote_open(file->store, timeout, false, &file->remote, &root), 0);
 }
 
 static void close_file(struct file *file)
@@ -1134,7 +1134,7 @@ static void test_one_that_is_killed_is_started_again(void **state)
     uint64_t root;
     enum sfs_object_type type;
     pid_t worker;
-    assert_int_equal(remote_open(store, PATIENT, &remote, &root), 0);
+    assert_int_equal(remote_open(store, PATIENT, false, &remote, &root), 0);
     pid_t zygote = only_child(getpid());
     for (int i = 0; i < 10; i++) {
         worker = zygote > 0 ? only_child(zygote) : -1;

@@ -11,7 +11,27 @@
 
 static atomic_ullong n_remotes; /* that there have been */
 
-int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint64_t *root)
+static bool is_only_read(const struct store *store)
+{
+    return !store_is_writable(store) || store_is_shared(store);
+}
+
+/* A store that cannot be read directly is opened by a worker. */
+static int open_file(struct remote *remote, bool directly, uint64_t *root)
+{
+    int error = directly && is_only_read(remote->store)
+                    ? direct_open(remote->store, &remote->direct, root)
+                    : -EAGAIN;
+    if (error != -EAGAIN)
+        return error;
+    client_lock(remote->client);
+    error = client_start(remote->client, root);
+    client_unlock(remote->client);
+    return error;
+}
+
+int remote_open(struct store *store, uint64_t timeout, bool directly, struct remote **out,
+                uint64_t *root)
 {
     struct remote *remote = calloc(1, sizeof(*remote));
     if (!remote)
@@ -19,11 +39,8 @@ int remote_open(struct store *store, uint64_t timeout, struct remote **out, uint
     remote->store = store;
     remote->number = atomic_fetch_add(&n_remotes, 1);
     int error = client_create(store, timeout, &remote->client);
-    if (!error && store) {
-        client_lock(remote->client);
-        error = client_start(remote->client, root);
-        client_unlock(remote->client);
-    }
+    if (!error && store)
+        error = open_file(remote, directly, root);
     if (error)
         remote_close(remote);
     else
@@ -42,6 +59,7 @@ void remote_close(struct remote *remote)
     }
     listed_clear(&remote->listed);
     client_destroy(remote->client);
+    direct_close(remote->direct);
     free(remote);
 }
 
@@ -58,12 +76,20 @@ int remote_renew(struct remote *remote, uint64_t *root)
     return error;
 }
 
+struct direct *remote_direct(const struct remote *remote, uint64_t object)
+{
+    bool may = is_only_read(remote->store) && !client_is_struck(remote->client, object);
+    return may ? remote->direct : NULL;
+}
+
 int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t object,
                       struct wire *request, take_function take, void *out)
 {
     struct cursor results;
-    if (call >= WORKER_FIRST_CHANGE)
+    if (call >= WORKER_FIRST_CHANGE) {
         listed_clear(&remote->listed);
+        direct_forget(remote->direct);
+    }
     int error = client_ask(remote->client, call, object, request, &results);
     if (error)
         return error;
@@ -115,7 +141,10 @@ int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links)
     struct wire request;
     remote_request(&request, WORKER_LIST, group);
     client_lock(remote->client);
-    int error = remote_ask_locked(remote, WORKER_LIST, group, &request, take_links_of, links);
+    struct direct *direct = remote_direct(remote, group);
+    int error = direct ? direct_list(direct, group, links) : -EAGAIN;
+    if (error == -EAGAIN)
+        error = remote_ask_locked(remote, WORKER_LIST, group, &request, take_links_of, links);
     if (!error)
         listed_note(&remote->listed, group, links);
     client_unlock(remote->client);
@@ -265,7 +294,12 @@ static int take_object_type(struct cursor *results, void *out)
 
 int remote_object_type(struct remote *remote, uint64_t address, enum sfs_object_type *type)
 {
-    return ask_listed(remote, LISTED_TYPE, address, take_object_type, type);
+    client_lock(remote->client);
+    struct direct *direct = remote_direct(remote, address);
+    int error = direct ? direct_object_type(direct, address, type) : -EAGAIN;
+    client_unlock(remote->client);
+    return error == -EAGAIN ? ask_listed(remote, LISTED_TYPE, address, take_object_type, type)
+                            : error;
 }
 
 static int take_attributes_of(struct cursor *results, void *out)

@@ -7,8 +7,11 @@
 
 struct remote;
 
-/* timeout: see client.h. */
-int remote_open(struct store *store, uint64_t timeout, struct remote **remote, uint64_t *root);
+/* timeout: see client.h. directly: what can be answered without libhdf5 is (hdf5/direct.h), of a
+ * store that is not followed, as long as it is only read; no process is started before one is
+ * needed. */
+int remote_open(struct store *store, uint64_t timeout, bool directly, struct remote **remote,
+                uint64_t *root);
 void remote_close(struct remote *remote);
 int remote_renew(struct remote *remote, uint64_t *root);
 int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links);

@@ -165,7 +165,10 @@ int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_data
     *storage = (struct hdf5_storage){0};
     struct remote_text text = {0};
     client_lock(remote->client);
-    int error = show(remote, address, info, storage, &text);
+    struct direct *direct = remote_direct(remote, address);
+    int error = direct ? direct_dataset_open(direct, address, info, storage) : -EAGAIN;
+    if (error == -EAGAIN)
+        error = show(remote, address, info, storage, &text);
     if (error == -EAGAIN)
         error = describe(remote, address, info, storage);
     if (!error && !remote_dataset_find(remote, address))

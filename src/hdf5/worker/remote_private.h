@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/hash.h"
+#include "hdf5/direct.h"
 #include "hdf5/worker/client.h"
 #include "hdf5/worker/listed.h"
 #include "hdf5/worker/remote.h"
@@ -41,6 +42,7 @@ struct remote {
     /* Under the client's lock: */
     struct remote_dataset *datasets;
     struct listed listed;
+    struct direct *direct;  /* NULL: libhdf5 is asked for everything */
     uint64_t number;        /* no other has it */
     atomic_ullong renewals; /* of its file: others that read it have to open it again */
     unsigned starts;        /* of workers, when listed was used last */
@@ -60,6 +62,10 @@ int remote_take_number(struct cursor *results, void *number); /* uint64_t */
 
 /* Whether answers about more than is asked for will still be right when they are. */
 bool remote_may_ask_ahead(const struct remote *remote, enum listed_what what);
+
+/* What answers about an object without a worker, or NULL: if the file is being written, or the
+ * object has ended a worker. With the client's lock held. */
+struct direct *remote_direct(const struct remote *remote, uint64_t object);
 
 /* Starts a request about an object. */
 void remote_request(struct wire *request, enum worker_call call, uint64_t object);

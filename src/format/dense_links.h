@@ -1,0 +1,19 @@
+/* Where links of large groups of the newer kind are: in a fractal heap, which a version 2 B-tree of
+ * their names leads into (HDF5 file format specification, sections III.A.2, III.G and IV.A.2.c). */
+#ifndef SPARSEFS_FORMAT_DENSE_LINKS_H
+#define SPARSEFS_FORMAT_DENSE_LINKS_H
+
+#include "format/plain.h"
+
+#define DENSE_LINKS_MOST_BYTES ((uint64_t)256 << 20) /* of a heap; else it is not plain */
+
+/* Something is done with a link: a message of this type, of which data and size are set, and
+ * address, for why; until the end of the call. *hash: what the index says of its name. */
+typedef int (*dense_link_function)(void *context, const struct message *message, uint32_t hash);
+
+/* Does it with every link of a group, in no order. heap, index: addresses of their headers. Stops
+ * at the first error and returns it. Errors as of plain.h, and -EINTR (interrupt.h). */
+int dense_links_each(struct store *store, const struct superblock *superblock, uint64_t heap,
+                     uint64_t index, dense_link_function function, void *context, struct why *why);
+
+#endif
