@@ -94,8 +94,8 @@ def member(fields, version, size):
 
 
 class Dataset(sequences_reader.Dataset):
-    """values: {coordinates: a value}, of what is defined, or all in dense chunks that are stored: of compounds, arrays and sequences lists, of all else the
-    bytes in hexadecimal digits."""
+    """values: {coordinates: a value}, of what is defined, or of all elements in dense chunks that are stored: of
+    compounds, arrays and sequences lists, of all else the bytes in hexadecimal digits."""
 
     def take_datatype(self, data):
         self.values = {}
