@@ -882,7 +882,9 @@ SFS_API int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encod
 SFS_API int sfs_read_variable(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                               void **elements, uint64_t *n);
 
-/* The same of a slab, in row-major order. -EINVAL: it is out of bounds. */
+/* The same of a slab, in row-major order, of dense datasets, too: of those that are not structured
+ * elements are as the description of a structured one of their datatype has them. -EINVAL: it is
+ * out of bounds; -EFBIG: a single element there takes more than 128 MiB. */
 SFS_API int sfs_read_elements(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                               void **elements);
 
@@ -897,8 +899,9 @@ SFS_API int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_enco
                               const struct sfs_encoded *space, const void *buffer);
 
 /* The same for a slab, row-major and without gaps in buffer, in the file's datatype; parts of
- * variable length are struct sfs_sequence. Of dense datasets that are not structured these must be all of
- * an element, and lead to no others. */
+ * variable length are struct sfs_sequence, and elements of dense datasets that are not structured
+ * are as sfs_read_elements has them. -EOPNOTSUPP: libhdf5 would lose some of these: its arrays of
+ * compounds with parts of variable length, in arrays or sequences. */
 SFS_API int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
 
 /* The same for only some elements of a slab: `defined` says which, the values are packed. What it

@@ -22,7 +22,16 @@ struct bench {
     struct sfs_sequence *packed; /* those that were found */
 };
 
-bool is_sequence(const struct sfs_type *type)
+bool has_references(const struct sfs_type *type)
+{
+    bool has = type->class == SFS_REFERENCE;
+    for (size_t i = 0; i < type->n_members && !has; i++)
+        has = has_references(&type->members[i].type);
+    return has || (type->base && has_references(type->base));
+}
+
+/* Whether all of an element is a string or a sequence, of elements without pointers. */
+static bool is_sequence(const struct sfs_type *type)
 {
     return type->class == SFS_VARIABLE && (type->is_string || !type->base->has_pointers);
 }
@@ -207,11 +216,60 @@ static bool is_sparse(const struct sfs_dataset *dataset)
     return sfs_dataset_info(dataset)->layout == SFS_SPARSE;
 }
 
+static bool is_empty(const char *element, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (element[i])
+            return false;
+    return true;
+}
+
+/* Elements of a dense source that are to be defined, packed in place: their parts of variable length
+ * are bytes that count, too. */
+static int pack_elements(struct bench *bench, char *elements)
+{
+    struct findings *findings = &bench->findings;
+    size_t size = sfs_dataset_info(bench->copy->to)->type.size;
+    uint64_t n = slab_elements(&bench->slab), kept = 0;
+    int error = 0;
+    findings_clear(findings);
+    for (uint64_t i = 0; i < n && !error; i++) {
+        if (!bench->copy->undefined.none && is_empty(elements + i * size, size))
+            continue;
+        memmove(elements + kept++ * size, elements + i * size, size);
+        error = findings_add(findings, i, 1);
+    }
+    return error ? error : findings_finish(findings);
+}
+
+/* Elements with parts of variable length anywhere, between a dataset that is structured and one that
+ * is not. */
+static int copy_whole(struct bench *bench)
+{
+    const struct copy *copy = bench->copy;
+    const struct sfs_defined *defined = &bench->findings.defined;
+    void *elements;
+    int error = interrupted ? -EINTR : sfs_read_elements(copy->from, &bench->slab, &elements);
+    if (error)
+        return error;
+    if (!is_sparse(copy->to)) {
+        error = sfs_write(copy->to, &bench->slab, elements);
+    } else {
+        error = pack_elements(bench, elements);
+        if (!error && defined->elements > 0)
+            error = sfs_write_values(copy->to, &bench->slab, defined, elements);
+    }
+    free(elements);
+    return error;
+}
+
 static int copy_block(struct bench *bench)
 {
     const struct copy *copy = bench->copy;
     if (is_sparse(copy->from) && is_sparse(copy->to))
         return copy_defined(copy, &bench->slab);
+    if (!is_sequence(bench->type))
+        return copy_whole(bench);
     bench->n = bench->bytes_n = 0;
     int error = read_slab(bench);
     if (error)

@@ -5,15 +5,16 @@
 
 #include "cli/copy.h"
 
-/* Whether all of an element is a string of variable length or a sequence of elements without
- * pointers: others are copied from sparse datasets to sparse ones only. */
-bool is_sequence(const struct sfs_type *type);
+/* Whether an element is a reference, or has some, which cannot be copied. */
+bool has_references(const struct sfs_type *type);
 
 /* struct filters.heap_unit of a datatype with parts of variable length; 0: it is another one. */
 unsigned sequence_unit(const struct sfs_type *type);
 
-/* As copy_elements; of the copy only from, to, undefined.none and `what` are looked at. What is
- * undefined in a dense source is what is empty, unless `none` says that nothing is. */
+/* As copy_elements, of elements with parts of variable length and without references; of the copy
+ * only from, to, undefined.none and `what` are looked at. What is undefined in a dense source is
+ * what is empty: parts of variable length without a byte, and zeros in all else; unless `none` says
+ * that nothing is. */
 int copy_sequences(const struct copy *copy);
 
 #endif

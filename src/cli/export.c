@@ -63,10 +63,9 @@ static int export_dataset(struct export *export, struct sfs_dataset *from, const
                                         .attributes_file = export->from,
                                         .attributes_address = sfs_dataset_address(from)};
     struct sfs_dataset *to;
-    bool of_sequences = is_sequence(&info->type);
-    if ((info->type.has_pointers && !of_sequences) || info->rank == 0)
+    if (has_references(&info->type) || info->rank == 0)
         return fail_because("%s:%s: only datasets with axes are exported, and not of elements with "
-                            "references, or with parts of variable length",
+                            "references",
                             export->source.file, path);
     memcpy(create.dims, info->dims, sizeof(create.dims));
     memcpy(create.max_dims, info->max_dims, sizeof(create.max_dims));
@@ -82,7 +81,7 @@ static int export_dataset(struct export *export, struct sfs_dataset *from, const
     if (error)
         return fail(error, "%s:%s", sfs_path(export->to), path);
     struct copy copy = {.from = from, .to = to, .pick = &everything, .what = "exporting"};
-    error = of_sequences ? copy_sequences(&copy) : copy_elements(&copy);
+    error = info->type.has_pointers ? copy_sequences(&copy) : copy_elements(&copy);
     sfs_dataset_close(to);
     return error ? fail(error, "%s:%s", sfs_path(export->to), path) : 0;
 }

@@ -199,10 +199,9 @@ static int set_undefined(const struct import *import, const char *path,
 static int check_source(const struct import *import, const char *path,
                         const struct sfs_dataset_info *info)
 {
-    if (info->type.has_pointers && !is_sequence(&info->type))
-        return fail_because("%s:%s: elements with references, or with parts of variable length, "
-                            "cannot be sparse",
-                            import->source.file, path);
+    if (has_references(&info->type))
+        return fail_because("%s:%s: elements with references cannot be sparse", import->source.file,
+                            path);
     if (import->dense && !info->type.has_pointers)
         return fail_because("%s:%s: --dense is for elements of variable length",
                             import->source.file, path);
@@ -210,6 +209,12 @@ static int check_source(const struct import *import, const char *path,
         return fail_because("%s:%s: a dataset without axes cannot be sparse", import->source.file,
                             path);
     return 0;
+}
+
+/* Bytes of an element with parts of variable length. */
+static size_t guess(const struct sfs_type *type)
+{
+    return type->size > VARIABLE_GUESS ? type->size : VARIABLE_GUESS;
 }
 
 static int set_chunk(const struct import *import, const struct sfs_dataset_info *info,
@@ -222,7 +227,8 @@ static int set_chunk(const struct import *import, const struct sfs_dataset_info 
         return dims_parse("import", "--chunk", import->chunk, 1, false, &create->rank,
                           create->chunk_dims);
     default_chunk(info->rank, info->dims, info->max_dims,
-                  info->type.has_pointers ? VARIABLE_GUESS : info->type.size, create->chunk_dims);
+                  info->type.has_pointers ? guess(&info->type) : info->type.size,
+                  create->chunk_dims);
     return 0;
 }
 

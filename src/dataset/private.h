@@ -359,6 +359,11 @@ int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, cons
 int dataset_write_dense_sequences(struct sfs_dataset *dataset, const struct box *box,
                                   const struct sfs_sequence *sequences);
 
+/* Elements of variable length of a dataset that is not structured, the first-th on, HDF5_STORED.
+ * Errors of sfs_read_parts. */
+int dataset_stored_elements(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
+                            char **bytes, size_t *bytes_n);
+
 /* Whether elements can be written: -EOPNOTSUPP, they have pointers; -EINVAL, too many of them. */
 int dataset_check_writable(const struct sfs_dataset *dataset);
 

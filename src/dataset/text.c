@@ -163,6 +163,34 @@ static int reference_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t
     return error;
 }
 
+/* What libhdf5 reads. */
+static int library_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first,
+                         uint64_t n, size_t most, char **bytes, size_t *bytes_n)
+{
+    int error = check_sources(dataset, first, n);
+    return error ? error
+                 : hdf5_parts(dataset->file->hdf5, dataset->address, parts, first, n, most, bytes,
+                              bytes_n);
+}
+
+static int cannot_read(const struct sfs_dataset *dataset, uint64_t first, uint64_t n, int error)
+{
+    if (error == -EIO)
+        log_error("%s: %s: cannot read elements %llu to %llu: %s", sfs_path(dataset->file),
+                  dataset->path, (unsigned long long)first, (unsigned long long)(first + n),
+                  hdf5_error());
+    return error;
+}
+
+int dataset_stored_elements(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
+                            char **bytes, size_t *bytes_n)
+{
+    if (dataset->sparse || dataset->cache)
+        return -EOPNOTSUPP;
+    return cannot_read(dataset, first, n,
+                       library_parts(dataset, HDF5_STORED, first, n, most, bytes, bytes_n));
+}
+
 static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
                       size_t most, char **bytes, size_t *bytes_n)
 {
@@ -183,17 +211,10 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
         return reference_lines(dataset, first, n, most, bytes, bytes_n);
     if (is_own)
         return sequences_read(dataset, parts, first, n, most, bytes, bytes_n);
-    int error = type->has_pointers ? check_sources(dataset, first, n) : 0;
-    if (error)
-        return error;
-    error = type->has_pointers ? hdf5_parts(dataset->file->hdf5, dataset->address, parts, first, n,
-                                            most, bytes, bytes_n)
-                               : own_lines(dataset, first, n, most, bytes, bytes_n);
-    if (error == -EIO)
-        log_error("%s: %s: cannot read elements %llu to %llu: %s", sfs_path(dataset->file),
-                  dataset->path, (unsigned long long)first, (unsigned long long)(first + n),
-                  hdf5_error());
-    return error;
+    return cannot_read(dataset, first, n,
+                       type->has_pointers
+                           ? library_parts(dataset, parts, first, n, most, bytes, bytes_n)
+                           : own_lines(dataset, first, n, most, bytes, bytes_n));
 }
 
 int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,

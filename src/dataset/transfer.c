@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "dataset/chunk_parts.h"
 #include "common/search.h"
+#include "dataset/ordinary_elements.h"
 #include "dataset/private.h"
 #include "dataset/references.h"
 #include "dataset/sequences.h"
@@ -308,8 +309,19 @@ static int write_part(void *context, const struct part *part)
 static bool has_dense_sequences(const struct sfs_dataset *dataset)
 {
     const struct sfs_type *type = &dataset->info.type;
-    return !dataset->sparse && type->class == SFS_VARIABLE &&
-           (type->is_string || !type->base->has_pointers);
+    return type->class == SFS_VARIABLE && (type->is_string || !type->base->has_pointers);
+}
+
+/* Whether libhdf5 reads and writes elements with parts of variable length. */
+static bool is_ordinary(const struct sfs_dataset *dataset)
+{
+    return !dataset->sparse && dataset->info.type.has_pointers;
+}
+
+static int write_ordinary(struct sfs_dataset *dataset, const struct box *box, const void *buffer)
+{
+    return has_dense_sequences(dataset) ? dataset_write_dense_sequences(dataset, box, buffer)
+                                        : ordinary_write(dataset, box, buffer);
 }
 
 int dataset_check_writable(const struct sfs_dataset *dataset)
@@ -452,16 +464,16 @@ int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const vo
     CHANGING(dataset);
     struct box box;
     uint64_t n;
-    bool of_sequences = has_dense_sequences(dataset);
-    int error = writing.error || of_sequences ? writing.error : dataset_check_writable(dataset);
+    bool ordinary = is_ordinary(dataset);
+    int error = writing.error || ordinary ? writing.error : dataset_check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
     if (!error && box_product(box.count, box.rank, 1, &n))
         error = references_check_given(dataset, buffer, n);
     if (error)
         return error;
-    return of_sequences ? dataset_write_dense_sequences(dataset, &box, buffer)
-                        : dataset_put_box(dataset, &box, buffer);
+    return ordinary ? write_ordinary(dataset, &box, buffer)
+                    : dataset_put_box(dataset, &box, buffer);
 }
 
 /* Positions in a slab become positions in the dataset. */
@@ -676,10 +688,21 @@ int sfs_read_variable(struct sfs_dataset *dataset, const struct sfs_encoded *spa
     return FOLLOWING(dataset->file, read_variable_once(dataset, space, NULL, elements, n));
 }
 
+static int read_elements_once(struct sfs_dataset *dataset, const struct sfs_slab *slab,
+                              void **elements)
+{
+    USING(dataset);
+    struct box box;
+    int error = dataset_box(dataset, slab, &box);
+    return error ? error : ordinary_read(dataset, &box, elements);
+}
+
 int sfs_read_elements(struct sfs_dataset *dataset, const struct sfs_slab *slab, void **elements)
 {
     uint64_t n;
-    return FOLLOWING(dataset->file, read_variable_once(dataset, NULL, slab, elements, &n));
+    return is_ordinary(dataset)
+               ? FOLLOWING(dataset->file, read_elements_once(dataset, slab, elements))
+               : FOLLOWING(dataset->file, read_variable_once(dataset, NULL, slab, elements, &n));
 }
 
 int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *space,

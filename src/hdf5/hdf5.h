@@ -192,11 +192,19 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const
                const void *buffer);
 
 /* The same of elements of variable length of an open dataset: lengths in base elements, or in bytes
- * of strings, and n bytes, which are all of them one after the other. -EBADF: it is not open;
- * -EFBIG: more than one call can take. */
+ * of strings, and n bytes, which are all of them one after the other. Of elements with such parts
+ * anywhere: as HDF5_STORED (below), lengths in bytes. -EBADF: it is not open; -EFBIG: more than one
+ * call can take; -EOPNOTSUPP also: hdf5_spoils. */
 int hdf5_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
                          const uint64_t *count, const uint64_t *lengths, const void *bytes,
                          size_t n);
+
+/* Whether libhdf5 cannot write elements of such a datatype without loss: it has compounds with parts
+ * of variable length in arrays that are in arrays or in sequences. */
+bool hdf5_spoils(const struct sfs_type *type);
+#define HDF5_SPOILS                                                                                \
+    "libhdf5 loses what is in arrays of compounds with parts of variable length, where these "     \
+    "arrays are in arrays or sequences"
 
 /* H5Dset_extent of an open chunked dataset. */
 int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
@@ -329,6 +337,10 @@ int hdf5_elements_text(const struct hdf5_owner *owner, const struct sfs_encoded 
 /* One element out of text: numbers, nan, inf, names of enumerations, true and false, strings of
  * fixed length. -EINVAL: the text is not such an element; -EOPNOTSUPP: another datatype. */
 int hdf5_element_parse(const void *type, size_t n, const char *text, void *element);
+
+/* Besides SFS_LENGTHS and so on: elements with parts of variable length anywhere, each as in a
+ * sequence in structured chunks (format/slots.h: slot_store). */
+#define HDF5_STORED ((enum sfs_parts)(SFS_LINES + 1))
 
 /* As sfs_read_parts, of an open dataset whose elements have variable length or are references. */
 int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, enum sfs_parts parts, uint64_t first,

@@ -287,6 +287,23 @@ int dataset_write_box(const struct open_dataset *dataset, const uint64_t *start,
 /* -EOPNOTSUPP: what it shows is not in this file. */
 int dataset_check_storage(const struct open_dataset *dataset);
 
+/* ---- Elements as structured chunks store them in sequences (stored_elements.c) ---- */
+
+struct box;
+
+/* Describes a datatype with parts of variable length, as libhdf5 has its elements in memory, with
+ * members in the order of their places; freed with hdf5_type_free. -EOPNOTSUPP: it has none, or
+ * references. */
+int stored_type(hid_t id, struct sfs_type *type);
+
+/* Writes such an element. */
+void stored_put(FILE *out, const struct sfs_type *type, const char *element);
+
+/* Writes a box of such elements, which are stored in so many bytes, to an open dataset. -EINVAL:
+ * they are not; -EOPNOTSUPP: libhdf5 spoils them, and as above. */
+int stored_write(const struct open_dataset *dataset, const struct box *box, const void *stored,
+                 size_t stored_n);
+
 /* ---- Text (text_type.c, text.c) ---- */
 
 /* What text needs to know of a native (memory) datatype, to be used without the library lock.

@@ -277,6 +277,46 @@ static int read_sequences(struct dataset_text *t, uint64_t first, uint64_t n, si
     return error;
 }
 
+/* The bytes of elements, and of what they lead to, in *out. */
+static int put_stored(const struct sfs_type *type, const char *elements, uint64_t n, size_t most,
+                      char **out, size_t *out_n)
+{
+    FILE *stream = open_memstream(out, out_n);
+    int error = stream ? 0 : -ENOMEM;
+    for (uint64_t i = 0; i < n && !error; i++) {
+        stored_put(stream, type, elements + i * type->size);
+        if ((uint64_t)ftello(stream) > most)
+            error = -EFBIG;
+    }
+    if (stream && fclose(stream) != 0 && !error)
+        error = -ENOMEM;
+    if (error && stream)
+        free(*out);
+    return error;
+}
+
+static int read_stored(struct dataset_text *t, uint64_t first, uint64_t n, size_t most, char **out,
+                       size_t *out_n)
+{
+    struct sfs_type type;
+    hid_t id = dataset_find(t->hdf5, t->address)->type;
+    int error = stored_type(id, &type);
+    if (error)
+        return error;
+    char *elements = calloc(n ? n : 1, type.size);
+    t->native = elements ? H5Tcopy(id) : H5I_INVALID_HID;
+    error = !elements ? -ENOMEM : t->native < 0 ? library_failed(-EIO) : 0;
+    if (!error)
+        error = read_elements(t, first, n, type.size, elements);
+    if (!error)
+        error = put_stored(&type, elements, n, most, out, out_n);
+    if (t->native >= 0)
+        text_reclaim(t->native, n, elements);
+    free(elements);
+    hdf5_type_free(&type);
+    return error;
+}
+
 static int write_lines(struct dataset_text *t, uint64_t first, uint64_t n, size_t most, char **out,
                        size_t *out_n)
 {
@@ -324,6 +364,8 @@ int local_parts(struct hdf5 *hdf5, uint64_t address, enum sfs_parts parts, uint6
         error = read_lengths(&t, first, n, out, out_n);
     else if (!error && parts == SFS_SEQUENCES)
         error = read_sequences(&t, first, n, most, out, out_n);
+    else if (!error && parts == HDF5_STORED)
+        error = read_stored(&t, first, n, most, out, out_n);
     error = library_leave_with(error);
     if (!error && parts == SFS_LINES && t.type.has_references)
         error = names_get(hdf5, &t.source.names);

@@ -65,6 +65,17 @@ static int write_sequences(const struct open_dataset *dataset, const uint64_t *s
     return error;
 }
 
+static int write_stored(const struct open_dataset *dataset, const uint64_t *start,
+                        const uint64_t *count, const struct given *given, size_t bytes)
+{
+    struct box box = {.rank = dataset->rank};
+    for (int i = 0; i < box.rank; i++) {
+        box.start[i] = start[i];
+        box.count[i] = count[i];
+    }
+    return stored_write(dataset, &box, given->bytes, bytes);
+}
+
 /* Bytes of what sequences are of; 0: elements are no such sequences. */
 static size_t base_size(hid_t type)
 {
@@ -85,14 +96,13 @@ int local_write_sequences(struct hdf5 *hdf5, uint64_t address, const uint64_t *s
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? dataset_check_storage(dataset) : -EBADF;
-    if (!error)
-        given.base_size = base_size(dataset->type);
-    if (!error && given.base_size == 0)
-        error = library_failed_because(-EOPNOTSUPP, "its elements are no sequences");
+    size_t size = error ? 0 : base_size(dataset->type);
+    given.base_size = size ? size : 1;
     if (!error && (!box_product(count, dataset->rank, 1, &given.n) || !is_whole(&given, n)))
         error = -EINVAL;
     if (!error && given.n > 0)
-        error = H5Tis_variable_str(dataset->type) > 0
+        error = size == 0 ? write_stored(dataset, start, count, &given, n)
+                : H5Tis_variable_str(dataset->type) > 0
                     ? write_strings(dataset, start, count, &given, n)
                     : write_sequences(dataset, start, count, &given);
     return library_leave_with(error);

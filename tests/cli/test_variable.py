@@ -3,15 +3,16 @@
 import json
 import pathlib
 
+import h5py
+import numpy as np
 import pytest
 
 from test_sparsectl import done, failed, info, run
-from variable_reader import Dataset
+from variable_reader import Array, Compound, Dataset, Sequence
 
 FOLDER = pathlib.Path(__file__).parent
 GOLDEN = FOLDER / "golden_variable.h5"
 DESCRIBED = json.loads((FOLDER / "golden_variable.json").read_text())
-ELEMENTS = "elements with references, or with parts of variable length"
 
 
 def check(path, name, index=True):
@@ -63,7 +64,94 @@ def test_check_finds_damage(tmp_path):
                 "checksum of its variable-length data is wrong") in result.stdout
 
 
+def is_empty(value, kind):
+    """Whether it is undefined in what is imported: sequences of nothing, zeros in all else."""
+    if isinstance(kind, Compound):
+        return all(is_empty(part, base) for part, (_, base) in zip(value, kind.members))
+    if isinstance(kind, Array):
+        return all(is_empty(part, kind.base) for part in value)
+    return not value if isinstance(kind, Sequence) else not value.strip("0")
+
+
+def found_in(path, name):
+    return {",".join(map(str, place)): value for place, value in Dataset(path, name).values.items()}
+
+
+def full_in(path, name):
+    kind = Dataset(GOLDEN, name).kind
+    return {place: value for place, value in found_in(path, name).items() if not is_empty(value, kind)}
+
+
+@pytest.mark.parametrize("options", [(), ("--chunk", "2,2", "--filter", "heap:none", "--filter", "values:fletcher32"),
+                                     ("--chunk", "1,5")])
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_there_and_back(tmp_path, name, options):
+    """Ordinary datasets, of libhdf5, out of sparse ones, and sparse ones and dense structured ones out of these, which
+    are what they were: but what is empty is undefined then."""
+    plain, sparse, dense, back = (tmp_path / part for part in ("plain.h5", "sparse.h5", "dense.h5", "back.h5"))
+    expected = full_in(GOLDEN, name)
+    assert expected
+    done("export", f"{GOLDEN}:/{name}", plain)
+    assert info(plain)["datasets"][0]["layout"] == "chunked"
+    done("import", *options, f"{plain}:/{name}", sparse)
+    assert found_in(sparse, name) == expected
+    done("import", "--dense", *options, f"{plain}:/{name}", dense)
+    assert full_in(dense, name) == expected and len(found_in(dense, name)) > len(expected)
+    for path in sparse, dense:
+        assert "0 faults" in done("check", path)
+        done("export", f"{path}:/{name}", back)
+        done("import", f"{back}:/{name}", tmp_path / "again.h5")
+        assert found_in(tmp_path / "again.h5", name) == expected
+        (tmp_path / "again.h5").unlink()
+        back.unlink()
+
+
+RECORD = np.dtype([("n", ">i4"), ("name", h5py.string_dtype()), ("hits", h5py.vlen_dtype(np.dtype("<u2"))),
+                   ("tags", h5py.string_dtype(), (2,))])
+
+
+def test_what_h5py_wrote(tmp_path):
+    """A table with a text and a list in each row, as programs write it; read back by h5py."""
+    plain, sparse, back = tmp_path / "plain.h5", tmp_path / "sparse.h5", tmp_path / "back.h5"
+    rows = np.zeros(9000, RECORD)
+    for i in range(0, len(rows), 3):
+        rows[i] = (i, f"row {i} é", np.arange(i % 7, dtype="<u2"), ["a" * (i % 5), "b\n"])
+    with h5py.File(plain, "w") as file:
+        written = file.create_dataset("table", (9000,), RECORD, maxshape=(None,), chunks=(100,))
+        for i in range(0, len(rows), 3):
+            written[i] = rows[i]
+        written.attrs["unit"] = "counts"
+    done("import", f"{plain}:/table", sparse)
+    found = Dataset(sparse, "table").values
+    assert sorted(found) == [(i,) for i in range(0, len(rows), 3)]
+    assert found[(33,)] == ["00000021", "row 33 é".encode().hex(), [f"{k:02x}00" for k in range(5)],
+                            ["616161", "620a"]]
+    done("export", f"{sparse}:/table", back)
+    with h5py.File(back, "r") as file, h5py.File(plain, "r") as original:
+        assert file["table"].attrs["unit"] == "counts"
+        for one, other in zip(file["table"][...], original["table"][...]):
+            assert one["n"] == other["n"] and one["name"] == other["name"] and list(one["tags"]) == list(other["tags"])
+            assert (one["hits"] == other["hits"]).all() and one["hits"].dtype == other["hits"].dtype
+
+
+def test_import_keeps_what_is_zero_if_it_is_told(tmp_path):
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file.create_dataset("x", (5, 4), [("s", h5py.string_dtype()), ("i", "i4")])
+    done("import", f"{tmp_path}/plain.h5:/x", tmp_path / "none.h5")
+    assert not Dataset(tmp_path / "none.h5", "x").values
+    done("import", "--undefined", "none", f"{tmp_path}/plain.h5:/x", tmp_path / "all.h5")
+    assert list(Dataset(tmp_path / "all.h5", "x").values.values()) == [["", "00000000"]] * 20
+
+
 def test_what_cannot_be(tmp_path):
-    failed("export", f"{GOLDEN}:/record", tmp_path / "x.h5", says=ELEMENTS)
-    failed("import", f"{GOLDEN}:/deep", tmp_path / "x.h5", says=ELEMENTS)
+    path = tmp_path / "plain.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (4,), [("s", h5py.string_dtype()), ("r", h5py.ref_dtype)])
+        file.create_dataset("y", (4,), [("s", h5py.string_dtype())])
+        file.create_dataset("z", (), [("s", h5py.string_dtype())])
+    failed("import", f"{path}:/x", tmp_path / "x.h5", says="elements with references")
+    failed("import", f"{path}:/z", tmp_path / "x.h5", says="without axes")
+    failed("export", f"{path}:/x", tmp_path / "x.h5", says="elements with references")
+    for option in (["--undefined", "0"], ["--above", "1"], ["--fast"]):
+        failed("import", *option, f"{path}:/y", tmp_path / "x.h5", says="variable length")
     failed("dump", f"{GOLDEN}:/record", says="are not dumped")

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 
 import sequences_reader
-from sequences_reader import Bytes, selected, sound
+from sequences_reader import Bytes, all_of, selected, sound
 
 COMPOUND, REFERENCE, SEQUENCE, ARRAY = 6, 7, 9, 10
 
@@ -120,8 +120,8 @@ def member(fields, version, size):
 
 
 class Dataset(sequences_reader.Dataset):
-    """values: {coordinates: a value}, of what is defined: of compounds, arrays and sequences lists, of all else the
-    bytes in hexadecimal digits."""
+    """values: {coordinates: a value}, of what is defined, or of all elements in dense chunks that are stored: of
+    compounds, arrays and sequences lists, of all else the bytes in hexadecimal digits."""
 
     def take_datatype(self, data):
         self.values = {}
@@ -150,12 +150,16 @@ class Dataset(sequences_reader.Dataset):
                 values.append(kind.base.value(fields, flat))
             return values
 
-        positions = np.ndindex(*self.chunk_dims) if self.first else selected(sections[0], self.chunk_dims)
+        positions = selected(sections[0], self.chunk_dims) if self.first == 0 else all_of(self.chunk_dims)
         elements = Bytes(sections[1])
         for position in positions:
             place = tuple(s * c + p for s, c, p in zip(scaled, self.chunk_dims, position))
             assert place not in self.values
-            self.values[place] = self.kind.value(elements, outer)
+            value = self.kind.value(elements, outer)
+            if all(p < d for p, d in zip(place, self.dims)):
+                self.values[place] = value
+            else:
+                assert self.first
         assert elements.at == len(sections[1])
         unused = int.from_bytes(heap[:4], "little") if heap else 0
         assert bool(heap) == (used > 0) and len(heap) == (4 + unused + used if heap else 0)

@@ -300,7 +300,7 @@ static int do_text(struct cursor *in, struct wire *out)
 static int do_parts(struct cursor *in, struct wire *out)
 {
     uint64_t dataset = serve_take_object(in);
-    enum sfs_parts parts = (enum sfs_parts)take_uint(in, SFS_LINES);
+    enum sfs_parts parts = (enum sfs_parts)take_uint(in, HDF5_STORED);
     uint64_t first = take_uint(in, UINT64_MAX), n = take_uint(in, SFS_MOST_PARTS);
     uint64_t most = take_uint(in, SIZE_MAX);
     char *bytes;

@@ -1,0 +1,225 @@
+/* Elements with parts of variable length of ordinary datasets, which libhdf5 reads and writes: in
+ * the form that sfs_read_elements and sfs_write have of structured ones. */
+#include "dataset/ordinary_elements.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/box.h"
+#include "common/interrupt.h"
+#include "common/log.h"
+#include "common/size.h"
+#include "dataset/series.h"
+#include "format/slots.h"
+#include "hdf5/hdf5.h"
+
+#define BATCH_ELEMENTS 4096                /* that are read or written by one call of libhdf5 */
+#define BATCH_BYTES    ((size_t)4 << 20)   /* of them, if it is more than one */
+#define MOST_BYTES     ((size_t)128 << 20) /* of one */
+
+/* One call. */
+struct calling {
+    struct sfs_dataset *dataset;
+    struct slots *slots;
+    struct box box;
+    uint64_t n; /* elements of it */
+    size_t batch;
+};
+
+static int begin(struct calling *calling, struct sfs_dataset *dataset, const struct box *box)
+{
+    const struct sfs_encoded *encoded = &dataset->info.encoded_type;
+    struct hdf5_owner owner = dataset_owner(dataset);
+    struct sfs_type type;
+    struct why why;
+    *calling = (struct calling){.dataset = dataset, .box = *box};
+    if (!box_product(box->count, box->rank, 1, &calling->n))
+        return -EINVAL;
+    int error = hdf5_type_describe(&owner, encoded->bytes, encoded->n, &type);
+    if (error)
+        return error;
+    size_t size = type.size;
+    error = slots_as_stored(&type, &why);
+    if (!error)
+        error = slots_of_type(&type, &calling->slots, &why);
+    hdf5_type_free(&type);
+    if (error == -EOPNOTSUPP)
+        log_error("%s: %s: %s", sfs_path(dataset->file), dataset->path, why.text);
+    calling->batch = size < BATCH_BYTES / BATCH_ELEMENTS ? BATCH_ELEMENTS : BATCH_BYTES / size + 1;
+    return error;
+}
+
+/* ---- Reading ---- */
+
+struct bytes {
+    char *bytes;
+    size_t n, room;
+};
+
+static int append(struct bytes *all, const char *bytes, size_t n)
+{
+    if (n > all->room - all->n) {
+        size_t room = size_sum(size_product(all->room, 2), n);
+        char *grown = room < SIZE_MAX / 2 ? realloc(all->bytes, room) : NULL;
+        if (!grown)
+            return -ENOMEM;
+        all->bytes = grown;
+        all->room = room;
+    }
+    if (n > 0)
+        memcpy(all->bytes + all->n, bytes, n);
+    all->n += n;
+    return 0;
+}
+
+/* Elements of the dataset in row-major order, in halves where they are too much for one call. */
+static int read_some(const struct calling *calling, uint64_t first, uint64_t n, struct bytes *all)
+{
+    char *bytes;
+    size_t bytes_n;
+    int error = dataset_stored_elements(calling->dataset, first, n,
+                                        n > 1 ? 2 * BATCH_BYTES : MOST_BYTES, &bytes, &bytes_n);
+    if ((error == -EFBIG || error == -ENOMEM) && n > 1) {
+        error = read_some(calling, first, n / 2, all);
+        return error ? error : read_some(calling, first + n / 2, n - n / 2, all);
+    }
+    if (error)
+        return error;
+    error = append(all, bytes, bytes_n);
+    free(bytes);
+    return error ? error : interrupt_check();
+}
+
+/* An interval of the box, piece by piece of what is one in the dataset. */
+static int read_box(const struct calling *calling, struct bytes *all)
+{
+    const struct box *box = &calling->box;
+    const uint64_t *dims = calling->dataset->info.dims;
+    uint64_t row = box->rank > 0 ? box->count[box->rank - 1] : 1;
+    int error = 0;
+    for (uint64_t done = 0, here; done < calling->n && !error; done += here) {
+        here = row - done % row;
+        here = here < calling->batch ? here : calling->batch;
+        uint64_t first = box_translate(box->rank, box->count, done, dims, box->start);
+        error = read_some(calling, first, here, all);
+    }
+    return error;
+}
+
+static int not_elements(const struct calling *calling, const char *why)
+{
+    log_error("%s: %s: cannot read its elements: %s", sfs_path(calling->dataset->file),
+              calling->dataset->path, why);
+    return -EIO;
+}
+
+static int load(const struct calling *calling, const struct bytes *all, void **elements)
+{
+    uint64_t n;
+    size_t bytes;
+    struct why why;
+    if (slot_measure(calling->slots, all->bytes, all->n, &n, &bytes, &why))
+        return not_elements(calling, why.text);
+    if (n != calling->n)
+        return not_elements(calling, "there is another number of them");
+    char *memory = malloc(bytes ? bytes : 1);
+    if (!memory)
+        return -ENOMEM;
+    slot_load(calling->slots, all->bytes, all->n, n, memory, 0);
+    slots_relocate(calling->slots, memory, n, memory);
+    *elements = memory;
+    return 0;
+}
+
+int ordinary_read(struct sfs_dataset *dataset, const struct box *box, void **elements)
+{
+    struct calling calling;
+    struct bytes all = {0};
+    int error = begin(&calling, dataset, box);
+    if (!error)
+        error = read_box(&calling, &all);
+    if (!error)
+        error = load(&calling, &all, elements);
+    free(all.bytes);
+    slots_free(calling.slots);
+    return error;
+}
+
+/* ---- Writing ---- */
+
+/* The bytes of all, and of each. */
+static int measure(const struct calling *calling, const char *elements, uint64_t n,
+                   uint64_t *lengths, size_t *all)
+{
+    *all = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const struct sfs_sequence one = {.elements = elements + i * calling->slots->size, .n = 1};
+        size_t bytes = slot_stored_bytes(calling->slots, &one);
+        lengths[i] = bytes;
+        *all = size_sum(*all, bytes);
+        if (*all > MOST_BYTES)
+            return -EFBIG;
+    }
+    return 0;
+}
+
+static int write_one_call(const struct calling *calling, const struct box *box, uint64_t n,
+                          const char *elements, const uint64_t *lengths, size_t bytes)
+{
+    struct sfs_file *file = calling->dataset->file;
+    const struct sfs_sequence all = {.elements = elements, .n = n};
+    char *stored = malloc(bytes ? bytes : 1);
+    if (!stored)
+        return -ENOMEM;
+    (void)slot_store(calling->slots, &all, stored);
+    pthread_rwlock_rdlock(&file->commit_lock);
+    int error = hdf5_write_sequences(file->hdf5, calling->dataset->address, box->start, box->count,
+                                     lengths, stored, bytes);
+    pthread_rwlock_unlock(&file->commit_lock);
+    free(stored);
+    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP)
+        log_error("%s: %s: cannot write: %s", sfs_path(file), calling->dataset->path, hdf5_error());
+    return error;
+}
+
+/* n elements of the box, the first-th on; fewer where they are too much for one call. *n is how
+ * many were written. */
+static int write_some(const struct calling *calling, uint64_t first, uint64_t *n,
+                      const char *elements, uint64_t *lengths)
+{
+    struct box piece;
+    size_t bytes;
+    int error;
+    do {
+        *n = box_of_interval(&calling->box, first, *n, &piece);
+        error = measure(calling, elements, *n, lengths, &bytes);
+        if (*n == 1 || (!error && bytes <= BATCH_BYTES))
+            break;
+        *n /= 2;
+    } while (true);
+    return error ? error : write_one_call(calling, &piece, *n, elements, lengths, bytes);
+}
+
+int ordinary_write(struct sfs_dataset *dataset, const struct box *box, const void *elements)
+{
+    struct calling calling;
+    uint64_t *lengths = NULL;
+    const char *from = elements;
+    int error = series_is_address(dataset->address) ? -EOPNOTSUPP : begin(&calling, dataset, box);
+    if (error)
+        return error;
+    lengths = calloc(calling.batch, sizeof(*lengths));
+    error = lengths ? 0 : -ENOMEM;
+    for (uint64_t done = 0; done < calling.n && !error;) {
+        uint64_t left = calling.n - done, n = left < calling.batch ? left : calling.batch;
+        error = write_some(&calling, done, &n, from, lengths);
+        from += n * calling.slots->size;
+        done += n;
+        if (!error)
+            error = interrupt_check();
+    }
+    free(lengths);
+    slots_free(calling.slots);
+    return error;
+}

@@ -1,0 +1,16 @@
+/* Elements with parts of variable length of datasets that are not structured. For the files of
+ * src/dataset, which hold the dims; thread-safe. */
+#ifndef SPARSEFS_DATASET_ORDINARY_ELEMENTS_H
+#define SPARSEFS_DATASET_ORDINARY_ELEMENTS_H
+
+#include "dataset/private.h"
+
+/* As sfs_read_elements. -EOPNOTSUPP also: they have references; -EIO, which is logged; -EFBIG: an
+ * element has more than 128 MiB; -EINTR; -ENOMEM. */
+int ordinary_read(struct sfs_dataset *dataset, const struct box *box, void **elements);
+
+/* As sfs_write. After an error some may have been written. -EOPNOTSUPP also: libhdf5 would lose
+ * some of it (hdf5_spoils), which is logged. */
+int ordinary_write(struct sfs_dataset *dataset, const struct box *box, const void *elements);
+
+#endif

@@ -1,0 +1,267 @@
+/* Elements of datatypes with parts of variable length of datasets of libhdf5, as structured chunks
+ * store them in sequences (format/slots.h): out of libhdf5's form in memory, and into it. */
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/box.h"
+#include "common/size.h"
+#include "format/cursor.h"
+#include "format/slots.h"
+#include "hdf5/local.h"
+#include "hdf5/private.h"
+
+/* ---- Datatypes ---- */
+
+static int compare_offsets(const void *a, const void *b)
+{
+    const struct sfs_member *left = a, *right = b;
+    return left->offset < right->offset ? -1 : left->offset > right->offset;
+}
+
+/* Members in the order of their places, none over another; and no references. */
+static int arrange(struct sfs_type *type)
+{
+    size_t end = 0;
+    int error = 0;
+    if (!type->has_pointers)
+        return 0;
+    if (type->class == SFS_ARRAY || type->class == SFS_VARIABLE)
+        return type->is_string ? 0 : arrange(type->base);
+    if (type->class != SFS_COMPOUND)
+        return library_failed_because(-EOPNOTSUPP, "elements with references are not copied");
+    qsort(type->members, type->n_members, sizeof(*type->members), compare_offsets);
+    for (size_t i = 0; i < type->n_members && !error; i++) {
+        const struct sfs_member *member = &type->members[i];
+        if (member->offset < end)
+            return library_failed_because(-EOPNOTSUPP, "members of a compound lie over each other");
+        end = member->offset + member->type.size;
+        error = arrange(&type->members[i].type);
+    }
+    return error;
+}
+
+int stored_type(hid_t id, struct sfs_type *type)
+{
+    int error = type_describe(id, type);
+    if (error)
+        return error;
+    error = type->has_pointers
+                ? arrange(type)
+                : library_failed_because(-EOPNOTSUPP, "elements have no parts of variable length");
+    if (error)
+        hdf5_type_free(type);
+    return error;
+}
+
+/* libhdf5 1.10 loses what is in an array of compounds with parts of variable length, when such
+ * arrays are written more than one at a time; read they are right. is_one: what has this datatype
+ * is written by itself if its dataset's elements are. */
+static bool is_spoiled(const struct sfs_type *type, bool is_one)
+{
+    if (!type->has_pointers || type->is_string)
+        return false;
+    if (type->class == SFS_VARIABLE)
+        return is_spoiled(type->base, false);
+    if (type->class == SFS_ARRAY)
+        return (!is_one && type->base->class == SFS_COMPOUND) ||
+               is_spoiled(type->base, is_one && type->size == type->base->size);
+    for (size_t i = 0; i < type->n_members; i++)
+        if (is_spoiled(&type->members[i].type, is_one))
+            return true;
+    return false;
+}
+
+bool hdf5_spoils(const struct sfs_type *type)
+{
+    return is_spoiled(type, true);
+}
+
+/* ---- As they are stored ---- */
+
+static void put_count(FILE *out, uint64_t n)
+{
+    uint64_t stored = htole64(n);
+    fwrite(&stored, SLOTS_COUNT, 1, out); /* what fails here, fails in fclose, too */
+}
+
+static void put_string(FILE *out, const char *element)
+{
+    const char *string;
+    memcpy(&string, element, sizeof(string));
+    size_t n = string ? strlen(string) : 0;
+    put_count(out, n);
+    fwrite(string ? string : "", 1, n, out);
+}
+
+static void put_all(FILE *out, const struct sfs_type *type, const char *elements, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        stored_put(out, type, elements + i * type->size);
+}
+
+static void put_sequence(FILE *out, const struct sfs_type *type, const char *element)
+{
+    hvl_t sequence;
+    memcpy(&sequence, element, sizeof(sequence));
+    size_t n = sequence.p ? sequence.len : 0;
+    put_count(out, n);
+    if (type->base->has_pointers)
+        put_all(out, type->base, sequence.p, n);
+    else if (n > 0)
+        fwrite(sequence.p, type->base->size, n, out);
+}
+
+static void put_compound(FILE *out, const struct sfs_type *type, const char *element)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < type->n_members; i++) {
+        const struct sfs_member *member = &type->members[i];
+        fwrite(element + done, 1, member->offset - done, out);
+        stored_put(out, &member->type, element + member->offset);
+        done = member->offset + member->type.size;
+    }
+    fwrite(element + done, 1, type->size - done, out);
+}
+
+void stored_put(FILE *out, const struct sfs_type *type, const char *element)
+{
+    if (!type->has_pointers)
+        fwrite(element, type->size, 1, out);
+    else if (type->is_string)
+        put_string(out, element);
+    else if (type->class == SFS_VARIABLE)
+        put_sequence(out, type, element);
+    else if (type->class == SFS_ARRAY)
+        put_all(out, type->base, element, type->size / type->base->size);
+    else
+        put_compound(out, type, element);
+}
+
+/* ---- Out of what is stored ---- */
+
+static int take(struct cursor *in, const struct sfs_type *type, char *element);
+
+static int take_bytes(struct cursor *in, char *to, size_t n)
+{
+    const unsigned char *bytes = cursor_bytes(in, n);
+    if (!bytes)
+        return -EINVAL;
+    if (n > 0)
+        memcpy(to, bytes, n);
+    return 0;
+}
+
+static int take_all(struct cursor *in, const struct sfs_type *type, char *elements, size_t n)
+{
+    int error = 0;
+    for (size_t i = 0; i < n && !error; i++)
+        error = take(in, type, elements + i * type->size);
+    return error;
+}
+
+/* A string, with its end. */
+static int take_string(struct cursor *in, char *element)
+{
+    uint64_t n = cursor_uint(in, SLOTS_COUNT);
+    if (in->failed || n > in->left)
+        return -EINVAL;
+    char *string = malloc((size_t)n + 1);
+    if (!string)
+        return -ENOMEM;
+    memcpy(element, &string, sizeof(string));
+    string[n] = '\0';
+    return take_bytes(in, string, (size_t)n);
+}
+
+/* In memory elements take up to twice as much as they are stored in: a pointer and a length for a
+ * number. */
+static int take_sequence(struct cursor *in, const struct sfs_type *type, char *element)
+{
+    uint64_t n = cursor_uint(in, SLOTS_COUNT);
+    size_t size = type->base->size;
+    if (in->failed || size_product(size_of(n), size) > size_product(in->left, 2))
+        return -EINVAL;
+    hvl_t sequence = {.len = (size_t)n, .p = n ? calloc((size_t)n, size) : NULL};
+    if (n > 0 && !sequence.p)
+        return -ENOMEM;
+    memcpy(element, &sequence, sizeof(sequence));
+    return type->base->has_pointers ? take_all(in, type->base, sequence.p, (size_t)n)
+                                    : take_bytes(in, sequence.p, (size_t)n * size);
+}
+
+static int take_compound(struct cursor *in, const struct sfs_type *type, char *element)
+{
+    size_t done = 0;
+    int error = 0;
+    for (size_t i = 0; i < type->n_members && !error; i++) {
+        const struct sfs_member *member = &type->members[i];
+        error = take_bytes(in, element + done, member->offset - done);
+        if (!error)
+            error = take(in, &member->type, element + member->offset);
+        done = member->offset + member->type.size;
+    }
+    return error ? error : take_bytes(in, element + done, type->size - done);
+}
+
+static int take(struct cursor *in, const struct sfs_type *type, char *element)
+{
+    if (!type->has_pointers)
+        return take_bytes(in, element, type->size);
+    if (type->is_string)
+        return take_string(in, element);
+    if (type->class == SFS_VARIABLE)
+        return take_sequence(in, type, element);
+    if (type->class == SFS_ARRAY)
+        return take_all(in, type->base, element, type->size / type->base->size);
+    return take_compound(in, type, element);
+}
+
+/* One after the other. */
+static int write_each(const struct open_dataset *dataset, const struct box *box, uint64_t n,
+                      const char *elements, size_t size)
+{
+    int error = 0;
+    for (uint64_t i = 0; i < n && !error; i++) {
+        struct box one;
+        (void)box_of_interval(box, i, 1, &one);
+        error = dataset_write_box(dataset, one.start, one.count, elements + i * size);
+    }
+    return error;
+}
+
+static int write_elements(const struct open_dataset *dataset, const struct box *box, uint64_t n,
+                          const struct sfs_type *type, const char *elements)
+{
+    if (hdf5_spoils(type))
+        return library_failed_because(-EOPNOTSUPP, HDF5_SPOILS);
+    return is_spoiled(type, false) ? write_each(dataset, box, n, elements, type->size)
+                                   : dataset_write_box(dataset, box->start, box->count, elements);
+}
+
+int stored_write(const struct open_dataset *dataset, const struct box *box, const void *stored,
+                 size_t stored_n)
+{
+    struct cursor in = cursor_over(stored, stored_n);
+    struct sfs_type type;
+    uint64_t n = box_elements(box);
+    int error = stored_type(dataset->type, &type);
+    if (error)
+        return error;
+    if (size_product(size_of(n), type.size) > size_product(stored_n, 2)) {
+        hdf5_type_free(&type);
+        return -EINVAL;
+    }
+    char *elements = calloc((size_t)n + 1, type.size);
+    error = elements ? take_all(&in, &type, elements, (size_t)n) : -ENOMEM;
+    if (!error && in.left > 0)
+        error = -EINVAL;
+    if (!error)
+        error = write_elements(dataset, box, n, &type, elements);
+    if (elements)
+        text_reclaim(dataset->type, n, elements);
+    free(elements);
+    hdf5_type_free(&type);
+    return error;
+}
