@@ -769,10 +769,10 @@ static void compare_plain(const struct both *both)
 static void ordinary_datasets_are_read_and_written(void **state)
 {
     (void)state;
-    for (unsigned round = 0; round < 4 * N_NESTED; round++) {
+    for (unsigned round = 0; round < 4 * N_ORDINARY; round++) {
         struct both both;
         void *elements;
-        begin_both(&both, round % N_NESTED);
+        begin_both(&both, round % N_ORDINARY);
         write_both(&both);
         assert_int_equal(sfs_read_elements(both.dataset, &all_of_them, &elements), 0);
         read_plain(&both, elements);
