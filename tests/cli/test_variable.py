@@ -155,3 +155,130 @@ def test_what_cannot_be(tmp_path):
     for option in (["--undefined", "0"], ["--above", "1"], ["--fast"]):
         failed("import", *option, f"{path}:/y", tmp_path / "x.h5", says="variable length")
     failed("dump", f"{GOLDEN}:/record", says="are not dumped")
+
+
+# ---- Ordinary datasets that h5py writes and reads ----
+
+RNG = np.random.default_rng(11)
+TEXT = h5py.string_dtype()
+FLOATS = h5py.vlen_dtype(np.dtype("<f4"))  # h5py takes >f4 in compounds for <f4
+INNER = np.dtype([("s", TEXT), ("n", ">u2")])
+KINDS = {  # h5py reads and writes no sequences of compounds
+    "record": np.dtype([("id", "<i4"), ("name", TEXT), ("hits", FLOATS), ("pair", TEXT, (2,))]),
+    "gaps": np.dtype({"names": ["a", "b", "c"], "formats": ["u1", TEXT, "<f8"], "offsets": [3, 8, 24], "itemsize": 40}),
+    "nested": np.dtype([("in", INNER), ("k", "u1"), ("hits", FLOATS)]),
+    "array": np.dtype([("a", INNER, (3,)), ("k", "u1")]),
+    "sequences": h5py.vlen_dtype(h5py.vlen_dtype(np.dtype("<i2"))),
+    "strings": h5py.vlen_dtype(TEXT),
+}
+SHAPES = {"fixed": ((9, 7), (9, 7), "4,3"), "tree": ((9, 7), (None, None), "5,2"), "line": ((40,), (None,), "16")}
+
+
+def without_empty(kind, values):
+    return {place: value for place, value in values.items() if not is_empty(value, kind)}
+
+
+def random_value(kind):
+    """A value of a NumPy datatype as h5py takes it; a third of all sequences is empty."""
+    n = RNG.integers(1, 6) if RNG.random() < 0.67 else 0
+    if h5py.check_string_dtype(kind):
+        return "".join(RNG.choice(list("aé\n\\ "), n))
+    if h5py.check_vlen_dtype(kind):
+        base = h5py.check_vlen_dtype(kind)
+        values = np.empty(n, base)
+        for i in range(n):
+            values[i] = random_value(base)
+        return values
+    if kind.fields:
+        return tuple(random_value(kind[name]) for name in kind.names)
+    if kind.subdtype:
+        return [random_value(kind.subdtype[0]) for _ in range(kind.subdtype[1][0])]
+    return RNG.integers(0, 100)
+
+
+def as_read(kind, value):
+    """The same as variable_reader.py has it."""
+    if h5py.check_string_dtype(kind):
+        return (value.encode() if isinstance(value, str) else value or b"").hex()
+    if h5py.check_vlen_dtype(kind):
+        return [as_read(h5py.check_vlen_dtype(kind), one) for one in value]
+    if kind.fields:
+        return [as_read(kind[name], value[name]) for name in kind.names]
+    if kind.subdtype:
+        return [as_read(kind.subdtype[0], one) for one in value]
+    return np.asarray(value, kind).tobytes().hex()
+
+
+def make_ordinary(path, kind, shape, maxshape=None, chunks=None):
+    """Of every second element nothing is written; gives what is to be read."""
+    values = np.zeros(shape, kind)
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", shape, kind, maxshape=maxshape, chunks=chunks)
+        dataset.attrs["unit"] = "counts"
+        for number, place in enumerate(np.ndindex(*shape)):
+            if number % 2:
+                value = random_value(kind)
+                dataset[place] = np.array(value, kind) if kind.fields else value
+    return read_ordinary(path, kind)
+
+
+def read_ordinary(path, kind):
+    with h5py.File(path, "r") as file:
+        assert file["x"].attrs["unit"] == "counts"
+        return {place: as_read(kind, value) for place, value in np.ndenumerate(file["x"][...])}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("options", [(), ("--dense",), ("--undefined", "none")], ids=["sparse", "dense", "defined"])
+def test_kinds_of_h5py_there_and_back(tmp_path, name, shape, options):
+    plain, made, back = tmp_path / "plain.h5", tmp_path / "made.h5", tmp_path / "back.h5"
+    dims, maxshape, chunks = SHAPES[shape]
+    values = make_ordinary(plain, KINDS[name], dims, maxshape, chunks=True)
+    done("import", *options, "--chunk", chunks, f"{plain}:/x", made)
+    found = Dataset(made, "x")
+    wanted = without_empty(found.kind, values)
+    assert 0.2 < len(wanted) / len(values) < 0.8
+    if "--dense" in options:
+        assert found.first == 1 and without_empty(found.kind, found.values) == wanted
+    else:
+        assert found.values == (values if options else wanted)
+    assert "0 faults" in done("check", made)
+    done("export", "--filter", "deflate", f"{made}:/x", back)
+    assert read_ordinary(back, KINDS[name]) == values
+    with h5py.File(back, "r") as file:
+        assert file["x"].maxshape == maxshape and file["x"].compression == "gzip"
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "virtual"])
+def test_import_of_other_layouts(tmp_path, layout):
+    plain, source = tmp_path / "plain.h5", tmp_path / "source.h5"
+    values = make_ordinary(plain, KINDS["record"], (6, 5))
+    if layout == "virtual":
+        plain.rename(source)
+        shown = h5py.VirtualLayout((6, 5), KINDS["record"])
+        shown[...] = h5py.VirtualSource(source.name, "x", (6, 5), KINDS["record"])
+        with h5py.File(plain, "w") as file:
+            file.create_virtual_dataset("x", shown)
+    done("import", f"{plain}:/x", tmp_path / "sparse.h5")
+    found = Dataset(tmp_path / "sparse.h5", "x")
+    assert found.values == without_empty(found.kind, values)
+
+
+def test_between_ordinary_datasets(tmp_path):
+    values = make_ordinary(tmp_path / "plain.h5", KINDS["array"], (6, 5))
+    done("export", f"{tmp_path}/plain.h5:/x", tmp_path / "copy.h5")
+    assert read_ordinary(tmp_path / "copy.h5", KINDS["array"]) == values
+
+
+def test_import_of_damaged_lengths(tmp_path):
+    """What exceeds memory is not asked for."""
+    path = tmp_path / "damaged.h5"
+    kind = np.dtype([("id", "<i4"), ("hits", FLOATS)])
+    make_ordinary(path, kind, (4,))
+    with h5py.File(path, "r") as file:
+        at = file["x"].id.get_offset() + 20 + 4
+    content = bytearray(path.read_bytes())
+    content[at:at + 4] = b"\xff" * 4
+    path.write_bytes(content)
+    failed("import", f"{path}:/x", tmp_path / "sparse.h5", says="/x")
