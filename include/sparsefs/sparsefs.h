@@ -1144,10 +1144,9 @@ enum sfs_parts {
 
 /* Parts of n elements, the first-th on in row-major order: of variable length (the first two), or
  * of any kind (lines). The caller frees *bytes. -EFBIG: more than `most` bytes; -EINVAL: there are
- * not so many elements; -EOPNOTSUPP: they have no such parts, are raw data in other files, or in a
- * sparse dataset pointers, but for strings and sequences without others, of which what is not
- * defined is empty, and for lines of references, which are null then; errors as of sfs_read of
- * sources of a virtual one, and of chunks. */
+ * not so many elements; -EOPNOTSUPP: they have no such parts, are raw data in other files, or are
+ * references beside other parts in structured chunks. Strings and sequences that are not defined are
+ * empty, references null. Errors as of sfs_read of sources of a virtual one, and of chunks. */
 SFS_API int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first,
                            uint64_t n, size_t most, char **bytes, size_t *bytes_n);
 

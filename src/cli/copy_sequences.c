@@ -22,14 +22,6 @@ struct bench {
     struct sfs_sequence *packed; /* those that were found */
 };
 
-bool has_references(const struct sfs_type *type)
-{
-    bool has = type->class == SFS_REFERENCE;
-    for (size_t i = 0; i < type->n_members && !has; i++)
-        has = has_references(&type->members[i].type);
-    return has || (type->base && has_references(type->base));
-}
-
 /* Whether all of an element is a string or a sequence, of elements without pointers. */
 static bool is_sequence(const struct sfs_type *type)
 {

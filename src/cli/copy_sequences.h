@@ -5,9 +5,6 @@
 
 #include "cli/copy.h"
 
-/* Whether an element is a reference, or has some, which cannot be copied. */
-bool has_references(const struct sfs_type *type);
-
 /* struct filters.heap_unit of a datatype with parts of variable length; 0: it is another one. */
 unsigned sequence_unit(const struct sfs_type *type);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/type.h"
 #include "cli/copy_sequences.h"
 #include "cli/dense.h"
 #include "cli/linked.h"
@@ -63,7 +64,7 @@ static int export_dataset(struct export *export, struct sfs_dataset *from, const
                                         .attributes_file = export->from,
                                         .attributes_address = sfs_dataset_address(from)};
     struct sfs_dataset *to;
-    if (has_references(&info->type) || info->rank == 0)
+    if (type_has_references(&info->type) || info->rank == 0)
         return fail_because("%s:%s: only datasets with axes are exported, and not of elements with "
                             "references",
                             export->source.file, path);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/type.h"
 #include "cli/try_filters.h"
 #include "cli/copy_sequences.h"
 #include "cli/linked.h"
@@ -199,7 +200,7 @@ static int set_undefined(const struct import *import, const char *path,
 static int check_source(const struct import *import, const char *path,
                         const struct sfs_dataset_info *info)
 {
-    if (has_references(&info->type))
+    if (type_has_references(&info->type))
         return fail_because("%s:%s: elements with references cannot be sparse", import->source.file,
                             path);
     if (import->dense && !info->type.has_pointers)

@@ -8,6 +8,7 @@
 #include "cache/cache.h"
 #include "common/log.h"
 #include "common/size.h"
+#include "common/type.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "filter/filter.h"
@@ -114,14 +115,6 @@ static bool in_structured_chunks(const struct sfs_dataset_create *create)
     return !create->is_dense || create->is_structured;
 }
 
-static bool has_references(const struct sfs_type *type)
-{
-    bool has = type->class == SFS_REFERENCE;
-    for (size_t i = 0; i < type->n_members && !has; i++)
-        has = has_references(&type->members[i].type);
-    return has || (type->base && has_references(type->base));
-}
-
 /* Those with parts of variable length in structured chunks; others are libhdf5's, and their sizes do
  * not matter. */
 static int check_pointers(const struct sfs_file *file, const char *path, bool in_structured_chunks,
@@ -131,7 +124,7 @@ static int check_pointers(const struct sfs_file *file, const char *path, bool in
     struct why why;
     if (!in_structured_chunks)
         return hdf5_spoils(type) ? refused(file, path, -EOPNOTSUPP, HDF5_SPOILS)
-               : !has_references(type)
+               : !type_has_references(type)
                    ? 0
                    : refused(file, path, -EOPNOTSUPP,
                              "elements with references cannot be written to dense datasets");

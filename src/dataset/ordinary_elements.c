@@ -223,3 +223,27 @@ int ordinary_write(struct sfs_dataset *dataset, const struct box *box, const voi
     slots_free(calling.slots);
     return error;
 }
+
+int elements_as_stored(struct sfs_dataset *dataset, const void *elements, uint64_t n, char **stored,
+                       size_t *stored_n)
+{
+    const struct sfs_sequence all = {.elements = elements, .n = n};
+    struct calling calling;
+    int error = begin(&calling, dataset, &(struct box){.rank = 1, .count = {n}});
+    if (error)
+        return error;
+    size_t bytes = slot_stored_bytes(calling.slots, &all);
+    if (calling.slots->size != dataset->info.type.size)
+        error = -EOPNOTSUPP;
+    else if (bytes > MOST_BYTES)
+        error = -EFBIG;
+    *stored = error ? NULL : malloc(bytes ? bytes : 1);
+    if (!error && !*stored)
+        error = -ENOMEM;
+    if (!error) {
+        (void)slot_store(calling.slots, &all, *stored);
+        *stored_n = bytes;
+    }
+    slots_free(calling.slots);
+    return error;
+}

@@ -8,7 +8,9 @@
 #include "cache/cache.h"
 #include "common/box.h"
 #include "common/log.h"
+#include "common/type.h"
 #include "dataset/private.h"
+#include "dataset/ordinary_elements.h"
 #include "dataset/references.h"
 #include "dataset/sequences.h"
 #include "dataset/virtual_dataset.h"
@@ -33,8 +35,13 @@ static int write_batch(struct writing *writing, uint64_t first, uint64_t n, FILE
     if (error)
         return error;
     struct hdf5_owner owner = dataset_owner(writing->dataset);
-    error = hdf5_elements_text(&owner, &writing->dataset->info.encoded_type, first, n, row_length,
-                               writing->elements, &text, &text_n);
+    const struct hdf5_elements elements = {
+        .type = &writing->dataset->info.encoded_type,
+        .first = first,
+        .n = n,
+        .row_length = row_length,
+        .elements = {writing->elements, (size_t)n * writing->dataset->layout.element_size}};
+    error = hdf5_elements_text(&owner, &elements, &text, &text_n);
     if (error == -EIO || error == -EINVAL) {
         log_error("%s: %s: cannot write it as text: %s", sfs_path(writing->dataset->file),
                   writing->dataset->path, hdf5_error());
@@ -121,6 +128,18 @@ static int text_once(struct sfs_dataset *dataset, size_t limit, char **text, siz
     return error;
 }
 
+static int lines_of(struct sfs_dataset *dataset, uint64_t first, uint64_t n,
+                    const struct sfs_encoded *bytes, char **out, size_t *out_n)
+{
+    struct hdf5_owner owner = dataset_owner(dataset);
+    const struct hdf5_elements elements = {.type = &dataset->info.encoded_type,
+                                           .first = first,
+                                           .n = n,
+                                           .row_length = HDF5_LINES,
+                                           .elements = *bytes};
+    return hdf5_elements_text(&owner, &elements, out, out_n);
+}
+
 /* Bytes that libhdf5 has no part in reading. */
 static int own_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
                      char **out, size_t *out_n)
@@ -137,30 +156,59 @@ static int own_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, si
     char *elements = malloc(bytes ? (size_t)bytes : 1);
     if (!elements)
         return -ENOMEM;
-    struct hdf5_owner owner = dataset_owner(dataset);
+    const struct sfs_encoded encoded = {elements, (size_t)bytes};
     int error = dataset_read_elements(dataset, &box, first, n, elements);
     if (!error)
-        error = hdf5_elements_text(&owner, &dataset->info.encoded_type, first, n, HDF5_LINES,
-                                   elements, out, out_n);
+        error = lines_of(dataset, first, n, &encoded, out, out_n);
     free(elements);
     return error;
 }
 
-/* Of a sparse dataset whose elements are references. */
+/* Of a structured dataset. */
+static int read_structured(struct sfs_dataset *dataset, uint64_t first, uint64_t n, void **elements)
+{
+    struct selection selection = {.values = n};
+    int error = n > 0 ? runs_append(&selection.runs, first, first + n) : 0;
+    if (!error)
+        error = sequences_read_selected(dataset, &selection, elements);
+    selection_free(&selection);
+    return error;
+}
+
+/* Whose elements are references. */
 static int reference_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
                            char **lines, size_t *lines_n)
 {
-    struct selection selection = {.values = n};
     void *references;
-    int error = n > 0 ? runs_append(&selection.runs, first, first + n) : 0;
-    if (!error)
-        error = sequences_read_selected(dataset, &selection, &references);
-    selection_free(&selection);
+    int error = read_structured(dataset, first, n, &references);
     if (error)
         return error;
     error = references_lines(dataset, references, (size_t)n, most, lines, lines_n);
     free(references);
     return error;
+}
+
+/* Whose elements have parts of variable length. */
+static int nested_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
+                        char **lines, size_t *lines_n)
+{
+    struct sfs_encoded stored = {0};
+    void *elements;
+    char *bytes = NULL;
+    int error = read_structured(dataset, first, n, &elements);
+    if (error)
+        return error;
+    error = elements_as_stored(dataset, elements, n, &bytes, &stored.n);
+    stored.bytes = bytes;
+    free(elements);
+    if (!error)
+        error = lines_of(dataset, first, n, &stored, lines, lines_n);
+    free(bytes);
+    if (!error && *lines_n > most) {
+        free(*lines);
+        return -EFBIG;
+    }
+    return error == -EINVAL ? -EIO : error;
 }
 
 /* What libhdf5 reads. */
@@ -203,6 +251,11 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
     if (n > SFS_MOST_PARTS)
         return -EINVAL;
     bool is_own = sequences_are_all(dataset);
+    bool is_nested = parts == SFS_LINES && sequences_are_read(dataset) && !is_own;
+    if (is_nested && !type_has_references(type) && first <= dataset->info.elements &&
+        n <= dataset->info.elements - first)
+        return cannot_read(dataset, first, n,
+                           nested_lines(dataset, first, n, most, bytes, bytes_n));
     if (!can || (type->has_pointers && !is_own && (dataset->sparse || dataset->cache)))
         return -EOPNOTSUPP;
     if (first > dataset->info.elements || n > dataset->info.elements - first)

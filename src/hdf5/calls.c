@@ -421,13 +421,12 @@ int hdf5_element_json(const struct hdf5_owner *owner, const void *type, size_t n
                      : local_element_json(type, n, element, json);
 }
 
-int hdf5_elements_text(const struct hdf5_owner *owner, const struct sfs_encoded *type,
-                       uint64_t first, uint64_t n, uint64_t row_length, const void *elements,
+int hdf5_elements_text(const struct hdf5_owner *owner, const struct hdf5_elements *elements,
                        char **text, size_t *text_n)
 {
     struct about of = about(owner);
-    return of.remote ? remote_elements_text(&of, type, first, n, row_length, elements, text, text_n)
-                     : local_elements_text(type, first, n, row_length, elements, text, text_n);
+    return of.remote ? remote_elements_text(&of, elements, text, text_n)
+                     : local_elements_text(elements, text, text_n);
 }
 
 int hdf5_element_parse(const void *type, size_t n, const char *text, void *element)

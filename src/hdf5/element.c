@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/box.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 
@@ -77,15 +78,19 @@ int local_element_json(const void *type, size_t n, const void *element, char **j
 }
 
 /* Converts elements to their native form in a buffer of their own, which the caller frees. */
-static int make_native(hid_t type, hid_t native, const void *elements, uint64_t n, char **out)
+static int make_native(hid_t type, hid_t native, const struct sfs_encoded *elements, uint64_t n,
+                       char **out)
 {
+    uint64_t bytes;
     size_t size = H5Tget_size(type), native_size = H5Tget_size(native);
+    if (!box_product(&n, 1, size, &bytes) || bytes != elements->n)
+        return library_failed_because(-EINVAL, "there are not as many bytes as elements have");
     char *converted = calloc(n ? n : 1, size > native_size ? size : native_size);
     char *background = calloc(n ? n : 1, native_size);
     int error = converted && background ? 0 : -ENOMEM;
     if (!error) {
         if (n > 0)
-            memcpy(converted, elements, n * size);
+            memcpy(converted, elements->bytes, elements->n);
         if (H5Tconvert(type, native, n, converted, background, H5P_DEFAULT) < 0)
             error = library_failed(-EIO);
     }
@@ -97,10 +102,11 @@ static int make_native(hid_t type, hid_t native, const void *elements, uint64_t 
     return error;
 }
 
-static int write_text(hid_t type, uint64_t first, uint64_t n, uint64_t row_length,
-                      const void *elements, char **text, size_t *text_n)
+static int write_text(hid_t type, const struct hdf5_elements *elements, char **text, size_t *text_n)
 {
     char *converted = NULL;
+    uint64_t n = elements->n, first = elements->first;
+    bool has_pointers = type_has_pointers(type);
     struct text_type text_type;
     hid_t native = text_memory_type(type);
     int error = native < 0 ? library_failed(-EIO) : text_type_make(native, &text_type);
@@ -109,34 +115,34 @@ static int write_text(hid_t type, uint64_t first, uint64_t n, uint64_t row_lengt
             H5Tclose(native);
         return error;
     }
-    error = make_native(type, native, elements, n, &converted);
+    error = (has_pointers ? stored_native(type, native, n, &elements->elements, &converted)
+                          : make_native(type, native, &elements->elements, n, &converted));
     FILE *out = error ? NULL : open_memstream(text, text_n);
     if (!error && !out)
         error = -ENOMEM;
     if (!error)
-        error = text_elements(out, NULL, &text_type, converted, n, row_length, &first);
+        error = text_elements(out, NULL, &text_type, converted, n, elements->row_length, &first);
     if (out && fclose(out) != 0 && !error)
         error = -ENOMEM;
     if (error && out) {
         free(*text);
         *text = NULL;
     }
+    if (has_pointers && converted)
+        text_reclaim(native, n, converted);
     free(converted);
     text_type_free(&text_type);
     H5Tclose(native);
     return error;
 }
 
-int local_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
-                        uint64_t row_length, const void *elements, char **text, size_t *text_n)
+int local_elements_text(const struct hdf5_elements *elements, char **text, size_t *text_n)
 {
     hid_t id;
     library_enter();
-    int error = type_decode(type->bytes, type->n, &id);
-    if (!error && type_has_pointers(id))
-        error = library_failed_because(-EOPNOTSUPP, "elements with pointers are not bytes");
+    int error = type_decode(elements->type->bytes, elements->type->n, &id);
     if (!error)
-        error = write_text(id, first, n, row_length, elements, text, text_n);
+        error = write_text(id, elements, text, text_n);
     if (id >= 0)
         H5Tclose(id);
     library_leave();

@@ -328,10 +328,17 @@ int hdf5_element_json(const struct hdf5_owner *owner, const void *type, size_t n
                       const void *element, char **json);
 
 /* n elements, the first of which is at row-major position `first` of a dataset whose last dim is
- * row_length (0: it has a single element), as sfs_text has them; HDF5_LINES: as SFS_LINES has them;
- * the caller frees *text. -EOPNOTSUPP: they have pointers. */
-int hdf5_elements_text(const struct hdf5_owner *owner, const struct sfs_encoded *type,
-                       uint64_t first, uint64_t n, uint64_t row_length, const void *elements,
+ * row_length (0: it has a single element; HDF5_LINES: of whatever dims, see below). Those with parts
+ * of variable length are as stored (format/slots.h). */
+struct hdf5_elements {
+    const struct sfs_encoded *type;
+    uint64_t first, n, row_length;
+    struct sfs_encoded elements;
+};
+
+/* The elements as sfs_text has them; HDF5_LINES: as SFS_LINES has them. The caller frees *text.
+ * -EOPNOTSUPP: they have references; -EINVAL: there are other bytes than of n elements. */
+int hdf5_elements_text(const struct hdf5_owner *owner, const struct hdf5_elements *elements,
                        char **text, size_t *text_n);
 
 /* One element out of text: numbers, nan, inf, names of enumerations, true and false, strings of

@@ -59,8 +59,7 @@ int local_type_describe(const void *type, size_t n, struct sfs_type *description
 int local_type_size(const void *type, size_t n, size_t *size);
 bool local_type_equal(const void *a, size_t a_n, const void *b, size_t b_n);
 int local_element_json(const void *type, size_t n, const void *element, char **json);
-int local_elements_text(const struct sfs_encoded *type, uint64_t first, uint64_t n,
-                        uint64_t row_length, const void *elements, char **text, size_t *text_n);
+int local_elements_text(const struct hdf5_elements *elements, char **text, size_t *text_n);
 int local_element_parse(const void *type, size_t n, const char *text, void *element);
 bool local_filter_available(int id);
 

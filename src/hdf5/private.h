@@ -299,6 +299,10 @@ int stored_type(hid_t id, struct sfs_type *type);
 /* Writes such an element. */
 void stored_put(FILE *out, const struct sfs_type *type, const char *element);
 
+/* Makes native elements of n such ones that are stored in so many bytes; the caller frees what they
+ * lead to with text_reclaim, and *out. -EINVAL: they are not; -EIO; -ENOMEM; -EOPNOTSUPP as above. */
+int stored_native(hid_t id, hid_t native, uint64_t n, const struct sfs_encoded *stored, char **out);
+
 /* Writes a box of such elements, which are stored in so many bytes, to an open dataset. -EINVAL:
  * they are not; -EOPNOTSUPP: libhdf5 spoils them, and as above. */
 int stored_write(const struct open_dataset *dataset, const struct box *box, const void *stored,

@@ -240,28 +240,81 @@ static int write_elements(const struct open_dataset *dataset, const struct box *
                                    : dataset_write_box(dataset, box->start, box->count, elements);
 }
 
+/* *elements are the caller's, who frees what they lead to with text_reclaim, after an error, too. */
+static int load(const struct sfs_type *type, uint64_t n, const struct sfs_encoded *stored,
+                char **elements)
+{
+    struct cursor in = cursor_over(stored->bytes, stored->n);
+    *elements = NULL;
+    if (size_product(size_of(n), type->size) > size_product(stored->n, 2))
+        return -EINVAL;
+    *elements = calloc((size_t)n + 1, type->size);
+    int error = *elements ? take_all(&in, type, *elements, (size_t)n) : -ENOMEM;
+    return error || in.left == 0 ? error : -EINVAL;
+}
+
+static void unload(hid_t id, uint64_t n, char *elements)
+{
+    if (elements)
+        text_reclaim(id, n, elements);
+    free(elements);
+}
+
 int stored_write(const struct open_dataset *dataset, const struct box *box, const void *stored,
                  size_t stored_n)
 {
-    struct cursor in = cursor_over(stored, stored_n);
     struct sfs_type type;
     uint64_t n = box_elements(box);
+    char *elements;
     int error = stored_type(dataset->type, &type);
     if (error)
         return error;
-    if (size_product(size_of(n), type.size) > size_product(stored_n, 2)) {
-        hdf5_type_free(&type);
-        return -EINVAL;
-    }
-    char *elements = calloc((size_t)n + 1, type.size);
-    error = elements ? take_all(&in, &type, elements, (size_t)n) : -ENOMEM;
-    if (!error && in.left > 0)
-        error = -EINVAL;
+    error = load(&type, n, &(struct sfs_encoded){stored, stored_n}, &elements);
     if (!error)
         error = write_elements(dataset, box, n, &type, elements);
-    if (elements)
-        text_reclaim(dataset->type, n, elements);
-    free(elements);
+    unload(dataset->type, n, elements);
     hdf5_type_free(&type);
+    return error;
+}
+
+/* Converted by themselves, as libhdf5 1.10 may lose something otherwise; in a buffer that has room for
+ * the larger of both. */
+static int convert_each(hid_t from, hid_t to, uint64_t n, const char *elements, char *converted)
+{
+    size_t from_size = H5Tget_size(from), to_size = H5Tget_size(to);
+    size_t size = from_size > to_size ? from_size : to_size;
+    char *one = malloc(size), *background = calloc(1, size);
+    int error = one && background ? 0 : -ENOMEM;
+    for (uint64_t i = 0; i < n && !error; i++) {
+        memcpy(one, elements + i * from_size, from_size);
+        memset(background, 0, size);
+        if (H5Tconvert(from, to, 1, one, background, H5P_DEFAULT) < 0)
+            error = library_failed(-EIO);
+        else
+            memcpy(converted + i * to_size, one, to_size);
+    }
+    free(background);
+    free(one);
+    return error;
+}
+
+int stored_native(hid_t id, hid_t native, uint64_t n, const struct sfs_encoded *stored, char **out)
+{
+    struct sfs_type type;
+    char *elements, *converted = NULL;
+    int error = stored_type(id, &type);
+    if (error)
+        return error;
+    error = load(&type, n, stored, &elements);
+    if (!error) {
+        converted = calloc((size_t)n + 1, H5Tget_size(native));
+        error = converted ? convert_each(id, native, n, elements, converted) : -ENOMEM;
+    }
+    unload(id, n, elements);
+    hdf5_type_free(&type);
+    if (error)
+        unload(native, n, converted);
+    else
+        *out = converted;
     return error;
 }

@@ -8,6 +8,7 @@
 
 #include "common/interrupt.h"
 #include "common/search.h"
+#include "common/type.h"
 
 #define PIECE_BYTES    ((uint64_t)1 << 20) /* of values or text, but for single elements */
 #define PIECE_ELEMENTS 4096
@@ -36,8 +37,7 @@ bool parts_are_ragged(const struct views *views)
            info->space == SFS_SPACE_SIMPLE && views->elements < INT64_MAX / sizeof(int64_t) - 1;
 }
 
-/* Of structured chunks strings and references alone, of all that has pointers: these where they lead
- * to something by a sequence. */
+/* Of structured chunks references only alone, where they lead to something by a sequence. */
 static bool can_be_lines(const struct views *views)
 {
     const struct sfs_dataset_info *info = views->info;
@@ -46,7 +46,7 @@ static bool can_be_lines(const struct views *views)
     if (info->layout != SFS_SPARSE)
         return info->layout != SFS_EXTERNAL;
     return info->type.class == SFS_REFERENCE ? info->type.size == sizeof(struct sfs_sequence)
-                                             : info->type.is_string;
+                                             : !type_has_references(&info->type);
 }
 
 bool parts_are_lines(const struct views *views)

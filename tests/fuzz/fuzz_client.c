@@ -773,7 +773,9 @@ static int ask_type(struct tried *tried, unsigned which)
     } else if (which % 4 == 1) {
         error = remote_element_json(&of, encoded, ENCODED_N, "1234", &text);
     } else if (which % 4 == 2) {
-        error = remote_elements_text(&of, &type, 0, 1, 1, "1234", &text, &n);
+        const struct hdf5_elements one = {
+            .type = &type, .n = 1, .row_length = 1, .elements = {"1234", 4}};
+        error = remote_elements_text(&of, &one, &text, &n);
     } else if (which % 8 == 7) {
         char element[4];
         error = remote_element_parse(&of, encoded, ENCODED_N, "12", element);

@@ -371,6 +371,34 @@ def test_sparse_references(mounts, tmp_path, options):
     assert "lines.txt" not in os.listdir(root / "records")
 
 
+@pytest.mark.parametrize("options", [("ro",), ("ro", "hdf5=inside"), ("rw",)])
+def test_nested_elements(mounts, tmp_path, options):
+    """Compounds and arrays with strings and sequences in structured chunks are shown as ordinary ones."""
+    plain, made = tmp_path / "plain.h5", tmp_path / "made.h5"
+    text, numbers = h5py.string_dtype(), h5py.vlen_dtype(np.dtype("<f4"))
+    inner = np.dtype([("t", text), ("x", ">f8")])
+    kinds = {
+        "record": np.dtype([("a", ">u2"), ("s", text), ("v", numbers), ("n", inner)]),
+        "array": np.dtype([("q", text, (2,)), ("k", "<i8")]),
+    }
+    with h5py.File(plain, "w") as file:
+        record = file.create_dataset("record", (90,), kinds["record"])
+        array = file.create_dataset("array", (5, 4), kinds["array"])
+        for i in range(1, 90):
+            record[i] = i * 3, f"a \"{i}\" \\ \n" if i % 2 else "", np.arange(i % 9) / 4, ("t" * (i % 5), i * 1.5)
+        for i in range(20):
+            array[i // 4, i % 4] = [f"p{i}", "r" * i], -i
+    for name in kinds:
+        subprocess.check_call([BUILD / "sparsectl", "import", f"{plain}:/{name}", f"{made}:/{name}"])
+        subprocess.check_call([BUILD / "sparsectl", "import", "--dense", f"{plain}:/{name}", f"{made}:/{name}2"])
+    wanted, root = mounts(plain, "ro"), mounts(made, *options)
+    for name in kinds:
+        lines = (wanted / name / "lines.txt").read_bytes()
+        assert lines.count(b"\n") == (90 if name == "record" else 20)
+        assert (root / name / "lines.txt").read_bytes() == lines
+        assert (root / f"{name}2/lines.txt").read_bytes() == lines
+
+
 def test_dense_datasets_in_structured_chunks(mounts, tmp_path):
     """They show what the ordinary datasets show that they were made from, and no element is undefined."""
     plain, dense = tmp_path / "plain.h5", tmp_path / "dense.h5"

@@ -708,6 +708,20 @@ static void same_elements(const struct sfs_type *type, const char *a, const char
         assert_true(nested_same(type, a + i * type->size, b + i * type->size));
 }
 
+/* Both have the same lines of text. */
+static void same_lines(struct sfs_dataset *a, struct sfs_dataset *b)
+{
+    char *one, *other, *none;
+    size_t n, other_n;
+    assert_int_equal(sfs_read_parts(a, SFS_LINES, 0, LENGTH, SIZE_MAX, &one, &n), 0);
+    assert_int_equal(sfs_read_parts(b, SFS_LINES, 0, LENGTH, SIZE_MAX, &other, &other_n), 0);
+    assert_int_equal(n, other_n);
+    assert_memory_equal(one, other, n);
+    assert_int_equal(sfs_read_parts(a, SFS_LINES, 0, LENGTH, n - 1, &none, &other_n), -EFBIG);
+    free(one);
+    free(other);
+}
+
 /* What libhdf5 has written is what it is in the structured dataset. */
 static void read_plain(struct both *both, const char *wanted)
 {
@@ -722,6 +736,7 @@ static void read_plain(struct both *both, const char *wanted)
     assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
     assert_int_equal(sfs_read_elements(dataset, &all_of_them, &elements), 0);
     same_elements(&sfs_dataset_info(both->dataset)->type, elements, wanted);
+    same_lines(both->dataset, dataset);
     free(elements);
     sfs_dataset_close(dataset);
     assert_int_equal(sfs_close(file), 0);

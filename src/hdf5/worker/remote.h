@@ -82,8 +82,7 @@ bool remote_type_equal(const struct about *of, const struct sfs_encoded *a,
                        const struct sfs_encoded *b);
 int remote_element_json(const struct about *of, const void *type, size_t n, const void *element,
                         char **json);
-int remote_elements_text(const struct about *of, const struct sfs_encoded *type, uint64_t first,
-                         uint64_t n, uint64_t row_length, const void *elements, char **text,
+int remote_elements_text(const struct about *of, const struct hdf5_elements *elements, char **text,
                          size_t *text_n);
 int remote_element_parse(const struct about *of, const void *type, size_t n, const char *text,
                          void *element);

@@ -114,23 +114,18 @@ int remote_element_json(const struct about *of, const void *type, size_t n, cons
     return ask_type(of, WORKER_ELEMENT_JSON, &request, take_text_of, json);
 }
 
-int remote_elements_text(const struct about *of, const struct sfs_encoded *type, uint64_t first,
-                         uint64_t n, uint64_t row_length, const void *elements, char **out,
+int remote_elements_text(const struct about *of, const struct hdf5_elements *elements, char **out,
                          size_t *out_n)
 {
-    uint64_t bytes, size;
     struct remote_text text = {0};
     struct wire request;
-    int error = remote_element_size(type->bytes, type->n, &size);
-    if (!error && (!box_product(&n, 1, size, &bytes) || bytes > WIRE_MOST_BYTES))
-        error = -EFBIG;
-    if (error)
-        return error;
+    if (elements->elements.n > WIRE_MOST_BYTES)
+        return -EFBIG;
     client_request(&request, WORKER_ELEMENTS_TEXT);
-    wire_bytes(&request, type->bytes, type->n);
-    wire_uints(&request, (uint64_t[]){first, n, row_length}, 3);
-    wire_bytes(&request, elements, (size_t)bytes);
-    error = ask_type(of, WORKER_ELEMENTS_TEXT, &request, remote_take_text, &text);
+    wire_bytes(&request, elements->type->bytes, elements->type->n);
+    wire_uints(&request, (uint64_t[]){elements->first, elements->n, elements->row_length}, 3);
+    wire_bytes(&request, elements->elements.bytes, elements->elements.n);
+    int error = ask_type(of, WORKER_ELEMENTS_TEXT, &request, remote_take_text, &text);
     if (!error) {
         *out = text.bytes;
         *out_n = text.n;

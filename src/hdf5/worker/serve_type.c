@@ -73,16 +73,14 @@ static int do_element_json(struct cursor *in, struct wire *out)
 static int do_elements_text(struct cursor *in, struct wire *out)
 {
     struct sfs_encoded type = serve_take_encoded(in);
-    uint64_t first = take_uint(in, UINT64_MAX), n = take_uint(in, UINT64_MAX);
-    uint64_t row_length = take_uint(in, UINT64_MAX), bytes;
-    struct sfs_encoded elements = serve_take_encoded(in);
+    struct hdf5_elements elements = {.type = &type};
+    elements.first = take_uint(in, UINT64_MAX);
+    elements.n = take_uint(in, UINT64_MAX);
+    elements.row_length = take_uint(in, UINT64_MAX);
+    elements.elements = serve_take_encoded(in);
     char *text;
-    size_t size, text_n;
-    int error = local_type_size(type.bytes, type.n, &size);
-    if (!error && (!box_product(&n, 1, size, &bytes) || bytes > elements.n))
-        error = -EINVAL;
-    if (!error)
-        error = local_elements_text(&type, first, n, row_length, elements.bytes, &text, &text_n);
+    size_t text_n;
+    int error = local_elements_text(&elements, &text, &text_n);
     if (error)
         return error;
     wire_bytes(out, text, text_n);
