@@ -77,18 +77,34 @@ static int copy_filters(const struct sparse *sparse, int section, size_t *n,
     return 0;
 }
 
+/* Not by the process that has the file, which is not to choose where pointers are. */
+static int describe_again(struct sfs_dataset_info *info)
+{
+    hdf5_type_free(&info->type);
+    int error =
+        hdf5_type_describe(NULL, info->encoded_type.bytes, info->encoded_type.n, &info->type);
+    if (error)
+        info->type = (struct sfs_type){0};
+    return error;
+}
+
 /* Makes the description of a datatype with pointers what it is in the file. Where these are not
  * read, as references that have no slots there, the dataset has none. */
-static int describe_slots(struct sfs_dataset *dataset, struct sfs_type *type)
+static int describe_slots(struct sfs_dataset *dataset, struct sfs_dataset_info *info)
 {
     struct why why;
+    struct sfs_type *type = &info->type;
     const struct layout_message *layout = &dataset->sparse->header.layout;
-    int error = slots_as_stored(type, &why);
+    int error = describe_again(info);
+    if (!error)
+        error = slots_as_stored(type, &why);
     bool is_known =
         !error && type->size == layout->element_size && layout->n_sections == MAX_SECTIONS;
-    type->size = (size_t)layout->element_size;
     if (is_known)
         error = slots_of_type(type, &dataset->slots, &why);
+    else if (!error || error == -EOPNOTSUPP)
+        error = describe_again(info); /* with members where they are */
+    type->size = (size_t)layout->element_size;
     return error == -EOPNOTSUPP ? 0 : error;
 }
 
@@ -104,7 +120,7 @@ static int describe_elements(struct sfs_dataset *dataset, struct sfs_dataset_inf
     if (!error)
         error = hdf5_type_describe(&owner, type, info->encoded_type.n, &info->type);
     if (!error && info->type.has_pointers)
-        error = describe_slots(dataset, &info->type);
+        error = describe_slots(dataset, info);
     if (error || info->type.has_pointers)
         return error;
     char *fill = calloc(1, info->type.size);

@@ -30,13 +30,13 @@ struct calling {
 static int begin(struct calling *calling, struct sfs_dataset *dataset, const struct box *box)
 {
     const struct sfs_encoded *encoded = &dataset->info.encoded_type;
-    struct hdf5_owner owner = dataset_owner(dataset);
     struct sfs_type type;
     struct why why;
     *calling = (struct calling){.dataset = dataset, .box = *box};
     if (!box_product(box->count, box->rank, 1, &calling->n))
         return -EINVAL;
-    int error = hdf5_type_describe(&owner, encoded->bytes, encoded->n, &type);
+    /* Not by the process that has the file, which is not to choose where pointers are. */
+    int error = hdf5_type_describe(NULL, encoded->bytes, encoded->n, &type);
     if (error)
         return error;
     size_t size = type.size;
@@ -136,9 +136,10 @@ int ordinary_read(struct sfs_dataset *dataset, const struct box *box, void **ele
 {
     struct calling calling;
     struct bytes all = {0};
-    int error = begin(&calling, dataset, box);
-    if (!error)
-        error = read_box(&calling, &all);
+    int error = box->rank > 0 ? begin(&calling, dataset, box) : -EOPNOTSUPP;
+    if (error)
+        return error;
+    error = read_box(&calling, &all);
     if (!error)
         error = load(&calling, &all, elements);
     free(all.bytes);
@@ -206,7 +207,8 @@ int ordinary_write(struct sfs_dataset *dataset, const struct box *box, const voi
     struct calling calling;
     uint64_t *lengths = NULL;
     const char *from = elements;
-    int error = series_is_address(dataset->address) ? -EOPNOTSUPP : begin(&calling, dataset, box);
+    bool cannot = series_is_address(dataset->address) || box->rank == 0;
+    int error = cannot ? -EOPNOTSUPP : begin(&calling, dataset, box);
     if (error)
         return error;
     lengths = calloc(calling.batch, sizeof(*lengths));

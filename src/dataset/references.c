@@ -11,6 +11,7 @@
 #include "format/reference.h"
 #include "format/slots.h"
 #include "selection/selection.h"
+#include "store/store.h"
 
 #define KNOWN        1024                /* addresses in a copy that are remembered; a power of 2 */
 #define REGION_BYTES ((size_t)256 << 20) /* of the runs that a region has */
@@ -184,7 +185,7 @@ static int bounds_of_all(struct sfs_file *file, uint64_t address, struct selecti
     if (!error)
         error = sfs_dataset_open(file, address, "a dataset that a reference leads to", &dataset);
     if (error)
-        return error == -ENOMEM || error == -EINTR ? error : 0;
+        return error == -ENOMEM || error == -EINTR || error == STORE_MOVED ? error : 0;
     region->rank = sfs_dataset_info(dataset)->rank;
     sfs_dataset_dims(dataset, region->last);
     for (int i = 0; i < region->rank; i++)

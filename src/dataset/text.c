@@ -175,12 +175,22 @@ static int read_structured(struct sfs_dataset *dataset, uint64_t first, uint64_t
     return error;
 }
 
-/* Whose elements are references. */
+static int read_references(struct sfs_dataset *dataset, uint64_t first, uint64_t n,
+                           void **references)
+{
+    USING(dataset);
+    if (n > SFS_MOST_PARTS || first > dataset->info.elements || n > dataset->info.elements - first)
+        return -EINVAL;
+    return read_structured(dataset, first, n, references);
+}
+
+/* Whose elements are references. Their lines are made without a hold of the dataset, as they may
+ * look at any other one, which may lead back. */
 static int reference_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
                            char **lines, size_t *lines_n)
 {
     void *references;
-    int error = read_structured(dataset, first, n, &references);
+    int error = read_references(dataset, first, n, &references);
     if (error)
         return error;
     error = references_lines(dataset, references, (size_t)n, most, lines, lines_n);
@@ -260,8 +270,6 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
         return -EOPNOTSUPP;
     if (first > dataset->info.elements || n > dataset->info.elements - first)
         return -EINVAL;
-    if (is_own && type->class == SFS_REFERENCE)
-        return reference_lines(dataset, first, n, most, bytes, bytes_n);
     if (is_own)
         return sequences_read(dataset, parts, first, n, most, bytes, bytes_n);
     return cannot_read(dataset, first, n,
@@ -273,7 +281,11 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
 int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
                    size_t most, char **bytes, size_t *bytes_n)
 {
-    return FOLLOWING(dataset->file, parts_once(dataset, parts, first, n, most, bytes, bytes_n));
+    bool is_references = parts == SFS_LINES && sequences_are_all(dataset) &&
+                         dataset->info.type.class == SFS_REFERENCE;
+    return FOLLOWING(dataset->file,
+                     is_references ? reference_lines(dataset, first, n, most, bytes, bytes_n)
+                                   : parts_once(dataset, parts, first, n, most, bytes, bytes_n));
 }
 
 int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)

@@ -163,6 +163,8 @@ static int transfer_begin(struct transfer *transfer, struct sfs_dataset *dataset
     if (dataset->info.type.has_pointers && !sequences_are_read(dataset))
         return -EOPNOTSUPP;
     if (type && !is_of_type(dataset, type)) {
+        if (dataset->info.type.has_pointers)
+            return -EOPNOTSUPP;
         transfer->type = type;
         int error = hdf5_type_size(type->bytes, type->n, &transfer->memory.size);
         if (error)

@@ -18,10 +18,13 @@
 #define NODE "B-tree of a group"
 #define LEAF "node of symbols"
 
-#define MOST_NAMES ((uint64_t)256 << 20) /* bytes of a local heap */
-#define MOST_NODES ((unsigned)1 << 20)
+/* Of a group: bytes that are read, and of its links' names and targets; else it is not plain. A file
+ * may name the same bytes any number of times. */
+#define MOST_BYTES ((uint64_t)64 << 20)
+#define MOST_TEXT  ((size_t)64 << 10) /* bytes of a name or target */
 #define MOST_LEVEL 16
-#define NO_FREE    1 /* where free space of a local heap begins, if there is none */
+#define ASK_EVERY  64 /* reads and links, whether the caller still wants it */
+#define NO_FREE    1  /* where free space of a local heap begins, if there is none */
 
 enum cached { CACHED_NOTHING, CACHED_GROUP, CACHED_SOFT };
 
@@ -45,7 +48,8 @@ struct reader {
     size_t room;
     unsigned char *names; /* the local heap's data */
     uint64_t names_n;
-    unsigned nodes; /* that were read */
+    uint64_t spent; /* bytes */
+    unsigned asked; /* how often it was spent */
     struct why *why;
 };
 
@@ -64,6 +68,18 @@ void links_free(struct sfs_links *links)
     *links = (struct sfs_links){0};
 }
 
+/* Counts bytes that are read or kept. Whoever waits for a listing can have it ended. */
+static int spend(struct reader *reader, uint64_t n)
+{
+    int error = reader->asked++ % ASK_EVERY == 0 ? interrupt_check() : 0;
+    if (error)
+        return error;
+    if (n > MOST_BYTES - reader->spent)
+        return why_unsupported(reader->why, "a group of so many bytes");
+    reader->spent += n;
+    return 0;
+}
+
 /* What of it is NULL could not be copied. It is taken over, also on error. */
 static int add(struct reader *reader, struct sfs_link *link)
 {
@@ -72,6 +88,10 @@ static int add(struct reader *reader, struct sfs_link *link)
                         (link->type == SFS_LINK_EXTERNAL && (!link->target || !link->target_file))
                     ? -ENOMEM
                     : 0;
+    if (!error)
+        error = spend(reader, sizeof(*link) + strlen(link->name) +
+                                  (link->target ? strlen(link->target) : 0) +
+                                  (link->target_file ? strlen(link->target_file) : 0));
     if (!error && (!*link->name || strchr(link->name, '/') || links->n == LINKS_MOST))
         error = why_unsupported(reader->why, "a link whose name cannot be, or too many links");
     if (!error && links->n == reader->room) {
@@ -94,6 +114,8 @@ static int read_plain(struct reader *reader, const char *name, uint64_t address,
                       size_t n)
 {
     int error = plain_within(reader->superblock, name, address, n, reader->why);
+    if (!error)
+        error = spend(reader, n);
     return error ? error : structure_read(reader->store, name, address, bytes, n, reader->why);
 }
 
@@ -132,9 +154,11 @@ static int read_names(struct reader *reader, uint64_t address)
     reader->names_n = cursor_uint(&c, superblock->length_size);
     uint64_t free_at = cursor_uint(&c, superblock->length_size);
     uint64_t data = superblock_address(superblock, &c);
-    if (c.failed || version != 0 || reader->names_n == 0 || reader->names_n > MOST_NAMES)
+    if (c.failed || version != 0 || reader->names_n == 0)
         return why_damaged(reader->why, HEAP " at address %" PRIu64 ": version, or size", address);
     error = plain_within(superblock, HEAP, data, reader->names_n, reader->why);
+    if (!error)
+        error = spend(reader, reader->names_n);
     if (error)
         return error;
     reader->names = malloc((size_t)reader->names_n);
@@ -145,11 +169,15 @@ static int read_names(struct reader *reader, uint64_t address)
     return error ? error : check_free(reader, address, free_at);
 }
 
-/* NULL: there is none, or it has no end. */
+/* NULL: there is none, or it has no end, or one too far away. */
 static const char *name_at(const struct reader *reader, uint64_t at)
 {
-    const unsigned char *name = at < reader->names_n ? reader->names + at : NULL;
-    return name && memchr(name, '\0', (size_t)(reader->names_n - at)) ? (const char *)name : NULL;
+    if (at >= reader->names_n)
+        return NULL;
+    const unsigned char *name = reader->names + at;
+    uint64_t rest = reader->names_n - at;
+    size_t most = rest < MOST_TEXT ? (size_t)rest : MOST_TEXT;
+    return memchr(name, '\0', most) ? (const char *)name : NULL;
 }
 
 /* Between which names those of a part of the tree lie, by its keys: behind the first, and up to the
@@ -161,7 +189,7 @@ struct bounds {
 static int add_symbol(struct reader *reader, struct cursor *c, uint64_t node, struct bounds *bounds)
 {
     const struct superblock *superblock = reader->superblock;
-    const char *name = name_at(reader, cursor_uint(c, superblock->offset_size)), *target = NULL;
+    const char *name = name_at(reader, cursor_uint(c, superblock->length_size)), *target = NULL;
     uint64_t address = superblock_address(superblock, c);
     unsigned cached = (unsigned)cursor_uint(c, 4);
     cursor_skip(c, 4);
@@ -185,7 +213,7 @@ static int add_symbol(struct reader *reader, struct cursor *c, uint64_t node, st
 static int read_leaf(struct reader *reader, uint64_t address, struct bounds bounds)
 {
     const struct superblock *superblock = reader->superblock;
-    size_t symbol = 2 * (size_t)superblock->offset_size + 24;
+    size_t symbol = (size_t)superblock->length_size + superblock->offset_size + 24;
     size_t bytes_n = 8 + 2 * (size_t)superblock->leaf_k * symbol;
     unsigned char *bytes = malloc(bytes_n);
     if (!bytes)
@@ -250,13 +278,10 @@ static int read_node(struct reader *reader, uint64_t address, int level, struct 
     size_t k = 2 * (size_t)superblock->internal_k;
     size_t n = SIGNATURE_BYTES + 4 + 2 * superblock->offset_size + k * superblock->offset_size +
                (k + 1) * superblock->length_size;
-    int error = interrupt_check();
-    if (!error && reader->nodes++ == MOST_NODES)
-        error = why_unsupported(reader->why, NODE " at address %" PRIu64 ": too large", address);
-    unsigned char *bytes = error ? NULL : malloc(n);
+    unsigned char *bytes = malloc(n);
     if (!bytes)
-        return error ? error : -ENOMEM;
-    error = read_plain(reader, NODE, address, bytes, n);
+        return -ENOMEM;
+    int error = read_plain(reader, NODE, address, bytes, n);
     if (!error)
         error = structure_signed(NODE, address, bytes, "TREE", reader->why);
     if (!error)
@@ -307,7 +332,7 @@ static int decode_info(const struct reader *reader, const struct message *messag
 static char *take_text(struct cursor *c, uint64_t n)
 {
     const unsigned char *bytes = cursor_bytes(c, n);
-    c->failed |= n == 0 || !bytes || memchr(bytes, '\0', (size_t)n);
+    c->failed |= n == 0 || n > MOST_TEXT || !bytes || memchr(bytes, '\0', (size_t)n);
     return c->failed ? NULL : strndup((const char *)bytes, (size_t)n);
 }
 

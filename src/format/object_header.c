@@ -23,8 +23,9 @@
 #define UNKNOWN_FLAGS 0xc0
 
 /* More than any header needs: what a damaged one may make us read and keep. */
-#define MOST_BLOCKS 1024
-#define MOST_BYTES  ((uint64_t)64 << 20)
+#define MOST_BLOCKS   1024
+#define MOST_MESSAGES ((size_t)1 << 16) /* what version 1 can count */
+#define MOST_BYTES    ((uint64_t)64 << 20)
 
 struct reader {
     struct store *store;
@@ -197,6 +198,9 @@ static int add_messages(struct reader *reader, size_t b)
             return why_damaged(reader->why,
                                NAME " message at address %" PRIu64 ": type 0x%04x, size %zu",
                                message.address, message.type, message.size);
+        if (header->n_messages == MOST_MESSAGES)
+            return why_damaged(reader->why, NAME " block at address %" PRIu64 ": too many messages",
+                               block.address);
         int error = grow((void **)&header->message, header->n_messages, sizeof(message));
         if (error)
             return error;

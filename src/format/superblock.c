@@ -110,7 +110,7 @@ static int decode_old(struct superblock *s, struct cursor *c, struct why *why)
     s->has_more |= cursor_all_ones(c, s->offset_size) != NO_ADDRESS; /* free space */
     s->end = cursor_uint(c, s->offset_size);
     s->has_more |= cursor_all_ones(c, s->offset_size) != NO_ADDRESS; /* driver information */
-    cursor_skip(c, s->offset_size);                                  /* name of the root */
+    cursor_skip(c, s->length_size);                                  /* name of the root */
     return 0;
 }
 

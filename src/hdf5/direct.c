@@ -151,7 +151,7 @@ static void describe_space(const struct dataspace_message *space, struct sfs_dat
 static int describe_fill(const struct plain_dataset *dataset, struct sfs_dataset_info *info)
 {
     size_t size = dataset->type.size;
-    if (size > HDF5_MOST_ELEMENT_BYTES)
+    if (size > DIRECT_MOST_ELEMENT)
         return -EAGAIN;
     char *fill = info->fill = calloc(1, size);
     if (!fill)

@@ -11,8 +11,7 @@
 
 #define PREFIX_BYTES 2 /* of an encoded datatype: the type of the message, and a version */
 #define MESSAGE_TYPE 3
-#define SIZE_AT      4                 /* in a datatype message */
-#define MOST_JSON    ((size_t)1 << 20) /* bytes of an element that becomes JSON here */
+#define SIZE_AT      4 /* in a datatype message */
 
 /* ---- Descriptions ---- */
 
@@ -151,6 +150,7 @@ static int describe(const struct plain_type *type, struct sfs_type *out)
         .is_string = type->is_string,
         .has_pointers = plain_type_has_pointers(type),
         .array_rank = type->rank,
+        .reference = type->is_region ? SFS_REFERENCE_REGION : SFS_REFERENCE_OBJECT,
     };
     memcpy(out->array_dims, type->dims, (size_t)type->rank * sizeof(*type->dims));
     if (type->class == TYPE_COMPOUND)
@@ -299,11 +299,49 @@ static void make_native(const struct plain_type *type, unsigned char *element)
         make_native(type->base, element + at);
 }
 
+static uint64_t most_json(const struct plain_type *type);
+
+/* Names stand there once for each element. */
+static uint64_t most_json_of_members(const struct plain_type *type)
+{
+    uint64_t all = 2;
+    for (size_t i = 0; i < type->n_members; i++)
+        all += 6 * strlen(type->member[i].name) + 8 + most_json(&type->member[i].type);
+    return all;
+}
+
+static uint64_t most_json_of_values(const struct plain_type *type)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < type->n_values; i++)
+        if (strlen(type->value[i].name) > most)
+            most = strlen(type->value[i].name);
+    return 6 * most + 64;
+}
+
+/* At least as many bytes as the JSON of an element has, where these are no more than some times
+ * DIRECT_MOST_ELEMENT: no element has more than 2^32 bytes. */
+static uint64_t most_json(const struct plain_type *type)
+{
+    uint64_t most = type->class == TYPE_COMPOUND ? most_json_of_members(type)
+                    : type->class == TYPE_ENUM   ? most_json_of_values(type)
+                                                 : 6 * (uint64_t)type->size + 64;
+    if (type->class == TYPE_ARRAY) {
+        uint64_t n = type->size / type->base->size, base = most_json(type->base) + 2;
+        for (int i = 0; i < type->rank; i++)
+            base += 2; /* brackets, of no more lists than elements */
+        most = base > DIRECT_MOST_ELEMENT || n > DIRECT_MOST_ELEMENT / base
+                   ? DIRECT_MOST_ELEMENT + 1
+                   : n * base;
+    }
+    return most < DIRECT_MOST_ELEMENT + 1 ? most : DIRECT_MOST_ELEMENT + 1;
+}
+
 int direct_element_json(const struct plain_type *type, const void *element, char **json)
 {
     size_t n;
     struct text_type text_type = {0};
-    if (type->size > MOST_JSON)
+    if (most_json(type) > DIRECT_MOST_ELEMENT)
         return -EAGAIN;
     unsigned char *native = malloc(type->size);
     FILE *out = native ? open_memstream(json, &n) : NULL;

@@ -205,7 +205,7 @@ static hid_t counting_type(hid_t type, unsigned level)
     return class == H5T_VLEN ? count_sequence(type, level) : H5I_INVALID_HID;
 }
 
-static int count_level(hid_t attribute, hid_t counting, uint64_t n)
+static int count_level(const struct lengths_source *source, hid_t counting, uint64_t n)
 {
     uint64_t bytes;
     if (!box_product(&n, 1, H5Tget_size(counting), &bytes) || bytes > count.most)
@@ -213,11 +213,11 @@ static int count_level(hid_t attribute, hid_t counting, uint64_t n)
     void *room = calloc(bytes ? bytes : 1, 1);
     if (!room)
         return -ENOMEM;
-    int error = 0;
-    if (H5Aread(attribute, counting, room) < 0)
-        error = count.bytes == count.most ? -EFBIG : library_failed(-EIO);
-    else
+    int error = source->read(source->context, counting, room);
+    if (!error)
         text_reclaim(counting, n, room);
+    else if (count.bytes == count.most)
+        error = -EFBIG;
     free(room);
     H5Eclear2(H5E_DEFAULT);
     return error;
@@ -229,7 +229,7 @@ hid_t lengths_type(void)
     return make_tagged(sizeof(uint64_t), TAG_LENGTHS);
 }
 
-int lengths_check(hid_t attribute, hid_t type, uint64_t n, uint64_t most)
+int lengths_check(const struct lengths_source *source, hid_t type, uint64_t n, uint64_t most)
 {
     int error = 0;
     hid_t counting = H5I_INVALID_HID;
@@ -240,7 +240,7 @@ int lengths_check(hid_t attribute, hid_t type, uint64_t n, uint64_t most)
         counting = counting_type(type, level);
         if (counting < 0)
             break;
-        error = count_level(attribute, counting, n);
+        error = count_level(source, counting, n);
         H5Tclose(counting);
     }
     H5Eclear2(H5E_DEFAULT);

@@ -367,9 +367,15 @@ hid_t text_memory_type(hid_t type);
 /* Frees what the variable-length parts of n elements point to. */
 void text_reclaim(hid_t type, hsize_t n, void *elements);
 
-/* Whether n elements of an attribute, which has this type in the file, have variable-length parts
- * of no more bytes in memory than `most`. -EFBIG; -EIO: they cannot be read; -ENOMEM. */
-int lengths_check(hid_t attribute, hid_t type, uint64_t n, uint64_t most);
+/* Elements that can be read as other types: of an attribute, or of a dataset. */
+struct lengths_source {
+    int (*read)(void *context, hid_t type, void *buffer); /* all of them; errors are returned */
+    void *context;
+};
+
+/* Whether n elements, which have this type in the file, have variable-length parts of no more bytes
+ * in memory than `most`: before libhdf5 believes their lengths. -EFBIG; -ENOMEM; errors of read. */
+int lengths_check(const struct lengths_source *source, hid_t type, uint64_t n, uint64_t most);
 
 /* The type to read elements of variable length as, which gives their lengths alone as they stand in
  * the file, uint64_t. The caller closes it. */

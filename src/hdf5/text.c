@@ -371,12 +371,18 @@ int text_attribute(const struct text_source *source, const struct read_attribute
     return error ? error : write_attribute(source, attribute, json, TEXT_JSON);
 }
 
+static int read_as(void *attribute, hid_t type, void *buffer)
+{
+    return H5Aread(*(hid_t *)attribute, type, buffer) < 0 ? library_failed(-EIO) : 0;
+}
+
 static int read_elements(hid_t id, hid_t type, struct read_attribute *attribute)
 {
     uint64_t bytes;
     if (!box_product(&attribute->n, 1, attribute->type.size, &bytes) || bytes > MAX_ATTRIBUTE_BYTES)
         return -EFBIG;
-    int error = lengths_check(id, type, attribute->n, MAX_ATTRIBUTE_BYTES - bytes);
+    struct lengths_source source = {read_as, &id};
+    int error = lengths_check(&source, type, attribute->n, MAX_ATTRIBUTE_BYTES - bytes);
     if (error)
         return error;
     attribute->elements = calloc(bytes ? bytes : 1, 1);

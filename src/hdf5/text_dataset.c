@@ -295,6 +295,19 @@ static int put_stored(const struct sfs_type *type, const char *elements, uint64_
     return error;
 }
 
+struct stored_piece {
+    struct dataset_text *t;
+    uint64_t first, n;
+};
+
+static int read_piece_as(void *context, hid_t type, void *buffer)
+{
+    const struct stored_piece *piece = context;
+    struct dataset_text as = *piece->t;
+    as.native = type;
+    return read_elements(&as, piece->first, piece->n, H5Tget_size(type), buffer);
+}
+
 static int read_stored(struct dataset_text *t, uint64_t first, uint64_t n, size_t most, char **out,
                        size_t *out_n)
 {
@@ -305,7 +318,10 @@ static int read_stored(struct dataset_text *t, uint64_t first, uint64_t n, size_
         return error;
     char *elements = calloc(n ? n : 1, type.size);
     t->native = elements ? H5Tcopy(id) : H5I_INVALID_HID;
+    struct stored_piece piece = {t, first, n};
     error = !elements ? -ENOMEM : t->native < 0 ? library_failed(-EIO) : 0;
+    if (!error)
+        error = lengths_check(&(struct lengths_source){read_piece_as, &piece}, id, n, most);
     if (!error)
         error = read_elements(t, first, n, type.size, elements);
     if (!error)

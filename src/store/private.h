@@ -107,8 +107,8 @@ struct store {
                                   * any */
     mode_t mode;                 /* of a new file, less the umask */
     bool writable;
-    bool is_shared;  /* opened for writing, but not writing yet */
-    atomic_int lock; /* of flock(2); 0: none */
+    atomic_bool is_shared; /* opened for writing, but not writing yet */
+    atomic_int lock;       /* of flock(2); 0: none */
     /* Of a shared file: */
     struct follow_state seen;   /* as it was when it was shared; there is no counter */
     atomic_bool lost_lock;      /* it may have been changed by others since */
