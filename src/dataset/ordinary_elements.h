@@ -5,8 +5,8 @@
 
 #include "dataset/private.h"
 
-/* As sfs_read_elements. -EOPNOTSUPP also: they have references, or the dataset is a scalar; -EIO, which is logged; -EFBIG: an
- * element has more than 128 MiB; -EINTR; -ENOMEM. */
+/* As sfs_read_elements. -EOPNOTSUPP also: they have references, or the dataset is a scalar; -EIO,
+ * which is logged; -EFBIG: an element has more than 128 MiB; -EINTR; -ENOMEM. */
 int ordinary_read(struct sfs_dataset *dataset, const struct box *box, void **elements);
 
 /* As sfs_write. After an error some may have been written. -EOPNOTSUPP also: libhdf5 would lose

@@ -130,6 +130,44 @@ def test_large_groups(tmp_path, libver, track_order):
     assert answers.opened == "answered" and all(map(is_all, answers[1:])), answers
 
 
+@pytest.mark.parametrize("sizes", [(8, 4), (4, 8), (4, 4)], ids=str)
+def test_other_sizes_of_addresses_and_lengths(tmp_path, sizes):
+    """In symbol tables the place of a name is a length."""
+    path, creation = tmp_path / "sizes.h5", h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    creation.set_sizes(*sizes)
+    with h5py.File(h5py.h5f.create(bytes(path), h5py.h5f.ACC_TRUNC, creation)) as file:
+        for i in range(30):
+            file[f"group {i}/x"] = np.arange(i)
+    answers, = ask_both(path)
+    assert answers.opened == "answered" and all(map(is_all, answers[1:])), answers
+    assert answers.links[1] == 31 and answers.datasets[1] == 30
+
+
+def test_fill_values_of_much_text(tmp_path):
+    """A name stands there once for each element: what becomes large is not made here."""
+    path = tmp_path / "text.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("small", (2,), np.dtype([("a" * 100, "u1")]))
+        file.create_dataset("large", (2,), np.dtype([("x", np.dtype([("n" * 2000, "u1")]), (4096,))]))
+    answers, = ask_both(path)
+    assert answers.opened == "answered" and answers.datasets == (1, 2), answers
+
+
+def test_a_group_that_names_the_same_again(tmp_path):
+    """Old groups: symbols that lead to ends of one long name. What would be kept of it is bounded."""
+    path = tmp_path / "names.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        for i in range(8):
+            file[f"{i}" + "x" * 60000] = h5py.SoftLink("/" + "y" * 60000)
+    answers, = ask_both(path)
+    assert answers.opened == "answered" and all(map(is_all, answers[1:])), answers
+    with h5py.File(path, "w", libver="earliest") as file:
+        for i in range(8):
+            file[f"{i}" + "x" * 70000] = h5py.SoftLink("/x")
+    answers, = ask_both(path)
+    assert answers.opened == "asked", answers
+
+
 def odd_integer():
     """12 bits in two bytes."""
     integer = h5py.h5t.STD_U16LE.copy()

@@ -570,6 +570,23 @@ static void regions_have_no_handles(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+/* Nothing of the buffer is taken for references. */
+static void elements_of_other_datatypes_are_refused(void **state)
+{
+    (void)state;
+    char bytes[N];
+    struct sfs_encoded type;
+    memset(bytes, 0x5a, sizeof(bytes));
+    make_objects(PATH, 0);
+    struct sfs_file *file = open_writable(PATH);
+    struct sfs_dataset *regions = create(file, "/regions", H5Tcopy(H5T_STD_REF_DSETREG));
+    assert_int_equal(sfs_h5_encode(H5T_STD_U8LE, 1, &type), 0);
+    assert_int_equal(sfs_dataset_write(regions, &type, NULL, NULL, bytes), -EOPNOTSUPP);
+    free((void *)type.bytes);
+    sfs_dataset_close(regions);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 static void kinds_that_are_not_stored_are_refused(void **state)
 {
     (void)state;
@@ -650,5 +667,6 @@ TEST_MAIN(cmocka_unit_test(regions_are_what_libhdf5_stores),
           cmocka_unit_test(regions_are_selections_of_their_dataset),
           cmocka_unit_test(what_is_none_is_refused), cmocka_unit_test(what_is_stored_is_checked),
           cmocka_unit_test(they_lead_to_the_copies), cmocka_unit_test(regions_have_no_handles),
+          cmocka_unit_test(elements_of_other_datatypes_are_refused),
           cmocka_unit_test(those_in_place_are_not_touched),
           cmocka_unit_test(kinds_that_are_not_stored_are_refused))
