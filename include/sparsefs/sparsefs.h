@@ -717,8 +717,8 @@ struct sfs_dataset_create {
  * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
  * fill value, filters, index or its numbers cannot be; -EOPNOTSUPP: a datatype with references that
  * are SFS_REFERENCE_ANY, or with more than 65,536 parts of variable length and references; an
- * ordinary dense one with such parts, unless all of an element is a string of variable length or a
- * sequence of elements without such parts; or a filter that is not available; -EROFS: the file is
+ * ordinary dense one with references among such parts, or of which libhdf5 would lose some (arrays of
+ * compounds with such parts, in arrays or sequences); or a filter that is not available; -EROFS: the file is
  * open for reading. The log says why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,

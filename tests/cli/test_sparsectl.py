@@ -518,14 +518,14 @@ def test_a_sparse_source_keeps_what_is_undefined(tmp_path):
 def test_import_fails(tmp_path):
     source = make(tmp_path / "dense.h5", a=scattered((2, 8, 9)), b=scattered((3, 3)),
                   line=np.arange(3), scalar=np.int32(3),
-                  text=(np.array([(1, "x")], [("n", "i4"), ("t", h5py.string_dtype())]), {}))
+                  links=(np.array([h5py.Reference()], h5py.ref_dtype), {}))
     new = tmp_path / "new.h5"
     points = tmp_path / "points.txt"
     failed("import", source, new, says="/a /b")
     failed("import", f"{source}:/c", new, says="no such dataset")
     failed("import", f"{source}:/", new, says="not a dataset")
     failed("import", f"{source}:/scalar", new, says="without axes")
-    failed("import", f"{source}:/text", new, says="variable length")
+    failed("import", f"{source}:/links", new, says="references")
     failed("import", f"{source}:/line", new, "--roi", "0:1,0:1", says="rank 2")
     failed("import", f"{source}:/a", new, "--roi", "0:9,0:1", says="8 x 9")
     failed("import", f"{source}:/a", new, "--undefined", "70000", says="not an element")
