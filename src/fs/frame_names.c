@@ -9,12 +9,13 @@ bool mount_parse_name(struct mount *mount, struct inode directory, const char *n
                       struct inode *inode)
 {
     const struct entry_series *series = entry_series(directory.entry);
-    uint64_t frame;
+    uint64_t number;
     enum view_kind view;
-    if (!series || series->are_chunks ||
-        !entry_parse(series, name, mount->options->first, &frame, &view))
+    if (!series || series->are_chunks || !entry_parse(series, name, 0, &number, &view))
         return false;
-    *inode = (struct inode){.node = directory.node, .frame = frame, .entry = ENTRY_VIEW + view};
+    *inode = (struct inode){.node = directory.node,
+                            .frame = number - mount->options->first,
+                            /* before the first: huge */ .entry = ENTRY_VIEW + view};
     return true;
 }
 
@@ -23,7 +24,8 @@ static int parse_name(struct mount *mount, struct views *views, struct inode dir
                       const char *name, struct inode *inode)
 {
     const struct node *node = node_get(mount->nodes, directory.node);
-    if (!mount_parse_name(mount, directory, name, inode))
+    if (!mount_parse_name(mount, directory, name, inode) ||
+        inode->frame > UINT64_MAX - mount->options->first)
         return refusal_say(mount, node, REFUSAL_NAME);
     if (!view_writable(views, inode_view(*inode)))
         return refusal_of_view(mount, node, inode_view(*inode));
