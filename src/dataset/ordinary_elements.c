@@ -179,7 +179,7 @@ static int write_one_call(const struct calling *calling, const struct box *box, 
                                      lengths, stored, bytes);
     pthread_rwlock_unlock(&file->commit_lock);
     free(stored);
-    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP)
+    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP || error == -EFBIG)
         log_error("%s: %s: cannot write: %s", sfs_path(file), calling->dataset->path, hdf5_error());
     return error;
 }

@@ -198,6 +198,15 @@ static int reference_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t
     return error;
 }
 
+static int cannot_read(const struct sfs_dataset *dataset, uint64_t first, uint64_t n, int error)
+{
+    if (error == -EIO)
+        log_error("%s: %s: cannot read elements %llu to %llu: %s", sfs_path(dataset->file),
+                  dataset->path, (unsigned long long)first, (unsigned long long)(first + n),
+                  hdf5_error());
+    return error;
+}
+
 /* Whose elements have parts of variable length. */
 static int nested_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
                         char **lines, size_t *lines_n)
@@ -213,12 +222,14 @@ static int nested_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n,
     free(elements);
     if (!error)
         error = lines_of(dataset, first, n, &stored, lines, lines_n);
+    if (error == -EIO || error == -EINVAL)
+        error = cannot_read(dataset, first, n, -EIO);
     free(bytes);
     if (!error && *lines_n > most) {
         free(*lines);
         return -EFBIG;
     }
-    return error == -EINVAL ? -EIO : error;
+    return error;
 }
 
 /* What libhdf5 reads. */
@@ -229,15 +240,6 @@ static int library_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint
     return error ? error
                  : hdf5_parts(dataset->file->hdf5, dataset->address, parts, first, n, most, bytes,
                               bytes_n);
-}
-
-static int cannot_read(const struct sfs_dataset *dataset, uint64_t first, uint64_t n, int error)
-{
-    if (error == -EIO)
-        log_error("%s: %s: cannot read elements %llu to %llu: %s", sfs_path(dataset->file),
-                  dataset->path, (unsigned long long)first, (unsigned long long)(first + n),
-                  hdf5_error());
-    return error;
 }
 
 int dataset_stored_elements(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
@@ -264,8 +266,7 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
     bool is_nested = parts == SFS_LINES && sequences_are_read(dataset) && !is_own;
     if (is_nested && !type_has_references(type) && first <= dataset->info.elements &&
         n <= dataset->info.elements - first)
-        return cannot_read(dataset, first, n,
-                           nested_lines(dataset, first, n, most, bytes, bytes_n));
+        return nested_lines(dataset, first, n, most, bytes, bytes_n);
     if (!can || (type->has_pointers && !is_own && (dataset->sparse || dataset->cache)))
         return -EOPNOTSUPP;
     if (first > dataset->info.elements || n > dataset->info.elements - first)

@@ -13,9 +13,8 @@ bool mount_parse_name(struct mount *mount, struct inode directory, const char *n
     enum view_kind view;
     if (!series || series->are_chunks || !entry_parse(series, name, 0, &number, &view))
         return false;
-    *inode = (struct inode){.node = directory.node,
-                            .frame = number - mount->options->first,
-                            /* before the first: huge */ .entry = ENTRY_VIEW + view};
+    uint64_t frame = number - mount->options->first; /* before the first: huge */
+    *inode = (struct inode){.node = directory.node, .frame = frame, .entry = ENTRY_VIEW + view};
     return true;
 }
 

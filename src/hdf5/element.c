@@ -115,8 +115,8 @@ static int write_text(hid_t type, const struct hdf5_elements *elements, char **t
             H5Tclose(native);
         return error;
     }
-    error = (has_pointers ? stored_native(type, native, n, &elements->elements, &converted)
-                          : make_native(type, native, &elements->elements, n, &converted));
+    error = has_pointers ? stored_native(type, native, n, &elements->elements, &converted)
+                         : make_native(type, native, &elements->elements, n, &converted);
     FILE *out = error ? NULL : open_memstream(text, text_n);
     if (!error && !out)
         error = -ENOMEM;

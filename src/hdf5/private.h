@@ -291,6 +291,9 @@ int dataset_check_storage(const struct open_dataset *dataset);
 
 struct box;
 
+/* Why a string is not written: libhdf5 would end it there. */
+#define HDF5_CUT_STRING "a string has a zero byte, at which it would end"
+
 /* Describes a datatype with parts of variable length, as libhdf5 has its elements in memory, with
  * members in the order of their places; freed with hdf5_type_free. -EOPNOTSUPP: it has none, or
  * references. */

@@ -141,11 +141,16 @@ void stored_put(FILE *out, const struct sfs_type *type, const char *element)
 
 /* ---- Out of what is stored ---- */
 
-static int take(struct cursor *in, const struct sfs_type *type, char *element);
+struct taking {
+    struct cursor in;
+    bool is_shown; /* else it is written: a string must not be cut at a zero byte */
+};
 
-static int take_bytes(struct cursor *in, char *to, size_t n)
+static int take(struct taking *taking, const struct sfs_type *type, char *element);
+
+static int take_bytes(struct taking *taking, char *to, size_t n)
 {
-    const unsigned char *bytes = cursor_bytes(in, n);
+    const unsigned char *bytes = cursor_bytes(&taking->in, n);
     if (!bytes)
         return -EINVAL;
     if (n > 0)
@@ -153,69 +158,72 @@ static int take_bytes(struct cursor *in, char *to, size_t n)
     return 0;
 }
 
-static int take_all(struct cursor *in, const struct sfs_type *type, char *elements, size_t n)
+static int take_all(struct taking *taking, const struct sfs_type *type, char *elements, size_t n)
 {
     int error = 0;
     for (size_t i = 0; i < n && !error; i++)
-        error = take(in, type, elements + i * type->size);
+        error = take(taking, type, elements + i * type->size);
     return error;
 }
 
 /* A string, with its end. */
-static int take_string(struct cursor *in, char *element)
+static int take_string(struct taking *taking, char *element)
 {
-    uint64_t n = cursor_uint(in, SLOTS_COUNT);
-    if (in->failed || n > in->left)
+    uint64_t n = cursor_uint(&taking->in, SLOTS_COUNT);
+    if (taking->in.failed || n > taking->in.left)
         return -EINVAL;
     char *string = malloc((size_t)n + 1);
     if (!string)
         return -ENOMEM;
     memcpy(element, &string, sizeof(string));
     string[n] = '\0';
-    return take_bytes(in, string, (size_t)n);
+    int error = take_bytes(taking, string, (size_t)n);
+    return error || taking->is_shown || strlen(string) == n
+               ? error
+               : library_failed_because(-EINVAL, HDF5_CUT_STRING);
 }
 
 /* In memory elements take up to twice as much as they are stored in: a pointer and a length for a
  * number. */
-static int take_sequence(struct cursor *in, const struct sfs_type *type, char *element)
+static int take_sequence(struct taking *taking, const struct sfs_type *type, char *element)
 {
-    uint64_t n = cursor_uint(in, SLOTS_COUNT);
+    uint64_t n = cursor_uint(&taking->in, SLOTS_COUNT);
     size_t size = type->base->size;
-    if (in->failed || size_product(size_of(n), size) > size_product(in->left, 2))
+    if (taking->in.failed || size_product(size_of(n), size) > size_product(taking->in.left, 2))
         return -EINVAL;
     hvl_t sequence = {.len = (size_t)n, .p = n ? calloc((size_t)n, size) : NULL};
     if (n > 0 && !sequence.p)
         return -ENOMEM;
     memcpy(element, &sequence, sizeof(sequence));
-    return type->base->has_pointers ? take_all(in, type->base, sequence.p, (size_t)n)
-                                    : take_bytes(in, sequence.p, (size_t)n * size);
+    return type->base->has_pointers ? take_all(taking, type->base, sequence.p, (size_t)n)
+                                    : take_bytes(taking, sequence.p, (size_t)n * size);
 }
 
-static int take_compound(struct cursor *in, const struct sfs_type *type, char *element)
+static int take_compound(struct taking *taking, const struct sfs_type *type, char *element)
 {
     size_t done = 0;
     int error = 0;
     for (size_t i = 0; i < type->n_members && !error; i++) {
         const struct sfs_member *member = &type->members[i];
-        error = take_bytes(in, element + done, member->offset - done);
+        error = take_bytes(taking, element + done, member->offset - done);
         if (!error)
-            error = take(in, &member->type, element + member->offset);
+            error = take(taking, &member->type, element + member->offset);
         done = member->offset + member->type.size;
     }
-    return error ? error : take_bytes(in, element + done, type->size - done);
+    return error ? error : take_bytes(taking, element + done, type->size - done);
 }
 
-static int take(struct cursor *in, const struct sfs_type *type, char *element)
+static int take(struct taking *taking, const struct sfs_type *type, char *element)
 {
     if (!type->has_pointers)
-        return take_bytes(in, element, type->size);
+        return take_bytes(taking, element, type->size);
     if (type->is_string)
-        return take_string(in, element);
+        return take_string(taking, element);
     if (type->class == SFS_VARIABLE)
-        return take_sequence(in, type, element);
+        return take_sequence(taking, type, element);
     if (type->class == SFS_ARRAY)
-        return take_all(in, type->base, element, type->size / type->base->size);
-    return take_compound(in, type, element);
+        return take_all(taking, type->base, element, type->size / type->base->size);
+    return take_compound(taking, type, element);
 }
 
 /* One after the other. */
@@ -242,15 +250,15 @@ static int write_elements(const struct open_dataset *dataset, const struct box *
 
 /* *elements are the caller's, who frees what they lead to with text_reclaim, after an error, too. */
 static int load(const struct sfs_type *type, uint64_t n, const struct sfs_encoded *stored,
-                char **elements)
+                bool is_shown, char **elements)
 {
-    struct cursor in = cursor_over(stored->bytes, stored->n);
+    struct taking taking = {cursor_over(stored->bytes, stored->n), is_shown};
     *elements = NULL;
     if (size_product(size_of(n), type->size) > size_product(stored->n, 2))
         return -EINVAL;
     *elements = calloc((size_t)n + 1, type->size);
-    int error = *elements ? take_all(&in, type, *elements, (size_t)n) : -ENOMEM;
-    return error || in.left == 0 ? error : -EINVAL;
+    int error = *elements ? take_all(&taking, type, *elements, (size_t)n) : -ENOMEM;
+    return error || taking.in.left == 0 ? error : -EINVAL;
 }
 
 static void unload(hid_t id, uint64_t n, char *elements)
@@ -269,7 +277,7 @@ int stored_write(const struct open_dataset *dataset, const struct box *box, cons
     int error = stored_type(dataset->type, &type);
     if (error)
         return error;
-    error = load(&type, n, &(struct sfs_encoded){stored, stored_n}, &elements);
+    error = load(&type, n, &(struct sfs_encoded){stored, stored_n}, false, &elements);
     if (!error)
         error = write_elements(dataset, box, n, &type, elements);
     unload(dataset->type, n, elements);
@@ -305,7 +313,7 @@ int stored_native(hid_t id, hid_t native, uint64_t n, const struct sfs_encoded *
     int error = stored_type(id, &type);
     if (error)
         return error;
-    error = load(&type, n, stored, &elements);
+    error = load(&type, n, stored, true, &elements);
     if (!error) {
         converted = calloc((size_t)n + 1, H5Tget_size(native));
         error = converted ? convert_each(id, native, n, elements, converted) : -ENOMEM;

@@ -39,6 +39,8 @@ static int write_strings(const struct open_dataset *dataset, const uint64_t *sta
         strings[i] = to;
         memcpy(to, from, given->lengths[i]);
         to[given->lengths[i]] = '\0';
+        if (strlen(to) < given->lengths[i])
+            error = library_failed_because(-EINVAL, HDF5_CUT_STRING);
         to += given->lengths[i] + 1;
         from += given->lengths[i];
     }

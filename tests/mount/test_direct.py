@@ -3,6 +3,7 @@
 import collections
 import os
 import random
+import re
 import subprocess
 
 import h5py
@@ -166,6 +167,34 @@ def test_a_group_that_names_the_same_again(tmp_path):
             file[f"{i}" + "x" * 70000] = h5py.SoftLink("/x")
     answers, = ask_both(path)
     assert answers.opened == "asked", answers
+
+
+@pytest.mark.parametrize("number", [900, 1300])
+def test_links_that_share_one_long_target(tmp_path, number):
+    """A small file, of which every link would keep 60,000 bytes: up to 64 MiB it is our reader's."""
+    path = tmp_path / "shared.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        for i in range(number):
+            file[f"g/{i:04}"] = h5py.SoftLink("/" + "y" * 60000 if i == 0 else "/x")
+    content = bytearray(path.read_bytes())
+    leaves = [match.start() for match in re.finditer(b"SNOD\1\0", content)]
+    symbols = [(content[at + 8 + 40 * i + 16], at + 8 + 40 * i + 24) for at in leaves
+               for i in range(int.from_bytes(content[at + 6:at + 8], "little"))]
+    places = [at for kind, at in symbols if kind == 2]
+    assert len(places) == number
+    longest = max((bytes(content[at:at + 4]) for at in places), key=lambda place: places_target(content, place))
+    for at in places:
+        content[at:at + 4] = longest
+    path.write_bytes(content)
+    answers, = ask_both(path)
+    assert answers.opened == "answered" and is_all(answers.links) == (number == 900), answers
+
+
+def places_target(content, place):
+    """How long the target is that stands there in the group's heap, the last one of the file."""
+    heap = content.rindex(b"HEAP")
+    data = int.from_bytes(content[heap + 24:heap + 32], "little") + int.from_bytes(place, "little")
+    return content.index(b"\0", data) - data
 
 
 def odd_integer():

@@ -802,6 +802,44 @@ static void ordinary_datasets_are_read_and_written(void **state)
     }
 }
 
+/* libhdf5 would end a string at a zero byte. */
+static void no_string_is_cut(void **state)
+{
+    (void)state;
+    log_quietly();
+    for (unsigned kind = 0; kind < 2; kind++) {
+        const struct sfs_options options = {.replace = true};
+        const struct sfs_sequence strings[] = {{.elements = "ab", .n = 2},
+                                               {.elements = "c\0d", .n = 3}};
+        struct sfs_dataset_create create = {
+            .rank = 1, .dims = {kind ? 1 : 2}, .max_dims = {2}, .chunk_dims = {1}};
+        struct sfs_slab slab = {.rank = 1, .count = {kind ? 1 : 2}};
+        struct sfs_file *file;
+        struct sfs_dataset *dataset;
+        void *elements;
+        hid_t type = kind ? nested_type(6) : nested_string();
+        assert_int_equal(sfs_create(PATH, &options, &file), 0);
+        for (int is_dense = 0; is_dense < 2; is_dense++) {
+            unsigned before = log_errors();
+            create.is_dense = is_dense;
+            assert_int_equal(sfs_h5_encode(type, 1, &create.type), 0);
+            assert_int_equal(sfs_dataset_create(file, is_dense ? "/o" : "/s", &create, &dataset),
+                             0);
+            assert_int_equal(sfs_write(dataset, &slab, strings), is_dense ? -EINVAL : 0);
+            assert_int_equal(log_errors() - before, is_dense);
+            if (!is_dense) {
+                assert_int_equal(sfs_read_elements(dataset, &slab, &elements), 0);
+                assert_memory_equal(((struct sfs_sequence *)elements)[1].elements, "c\0d", 3);
+                free(elements);
+            }
+            sfs_dataset_close(dataset);
+            free((void *)create.type.bytes);
+        }
+        assert_int_equal(sfs_close(file), 0);
+        H5Tclose(type);
+    }
+}
+
 /* An array of two compounds with a string and a sequence. */
 static hid_t array_of_compounds(void)
 {
@@ -884,4 +922,4 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
           cmocka_unit_test(absurd_lengths_are_refused),
           cmocka_unit_test(handles_do_what_they_do_in_libhdf5),
           cmocka_unit_test(ordinary_datasets_are_read_and_written),
-          cmocka_unit_test(what_libhdf5_loses_is_not_written))
+          cmocka_unit_test(no_string_is_cut), cmocka_unit_test(what_libhdf5_loses_is_not_written))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "hdf5/private.h"
 #include "hdf5/worker/remote_private.h"
 #include "store/store.h"
 
@@ -116,8 +117,10 @@ static int write_sequences(struct remote *remote, struct remote_dataset *dataset
     uint64_t lengths_n;
     struct wire request;
     if (!box_product(count, dataset->rank, sizeof(*lengths), &lengths_n) ||
-        lengths_n > WIRE_MOST_BYTES / 4 || n > WIRE_MOST_BYTES / 4)
+        lengths_n > WIRE_MOST_BYTES / 4 || n > WIRE_MOST_BYTES / 4) {
+        library_reason("it is too large for one call of libhdf5's process");
         return -EFBIG;
+    }
     remote_request(&request, WORKER_WRITE_SEQUENCES, dataset->address);
     wire_uint(&request, (uint64_t)dataset->rank);
     wire_uints(&request, start, dataset->rank);
