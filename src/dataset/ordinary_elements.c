@@ -73,14 +73,16 @@ static int append(struct bytes *all, const char *bytes, size_t n)
     return 0;
 }
 
-/* Elements of the dataset in row-major order, in halves where they are too much for one call. */
-static int read_some(const struct calling *calling, uint64_t first, uint64_t n, struct bytes *all)
+/* Elements of the dataset in row-major order, in halves where they are too much for one call; so are
+ * those behind them then. */
+static int read_some(struct calling *calling, uint64_t first, uint64_t n, struct bytes *all)
 {
     char *bytes;
     size_t bytes_n;
     int error = dataset_stored_elements(calling->dataset, first, n,
                                         n > 1 ? 2 * BATCH_BYTES : MOST_BYTES, &bytes, &bytes_n);
     if ((error == -EFBIG || error == -ENOMEM) && n > 1) {
+        calling->batch = (size_t)n / 2;
         error = read_some(calling, first, n / 2, all);
         return error ? error : read_some(calling, first + n / 2, n - n / 2, all);
     }
@@ -91,12 +93,24 @@ static int read_some(const struct calling *calling, uint64_t first, uint64_t n, 
     return error ? error : interrupt_check();
 }
 
-/* An interval of the box, piece by piece of what is one in the dataset. */
-static int read_box(const struct calling *calling, struct bytes *all)
+/* How many elements of the box follow each other in the dataset: of the last axes, which it has
+ * whole, and of the one before. */
+static uint64_t adjacent(const struct box *box, const uint64_t *dims)
+{
+    uint64_t n = 1;
+    for (int axis = box->rank - 1; axis >= 0; axis--) {
+        n *= box->count[axis];
+        if (box->count[axis] != dims[axis])
+            break;
+    }
+    return n;
+}
+
+static int read_box(struct calling *calling, struct bytes *all)
 {
     const struct box *box = &calling->box;
     const uint64_t *dims = calling->dataset->info.dims;
-    uint64_t row = box->rank > 0 ? box->count[box->rank - 1] : 1;
+    uint64_t row = adjacent(box, dims);
     int error = 0;
     for (uint64_t done = 0, here; done < calling->n && !error; done += here) {
         here = row - done % row;
