@@ -153,7 +153,7 @@ static void regions_are_what_libhdf5_stores(void **state)
         unsigned char wanted[1000];
         hid_t space = space_of(k);
         struct sfs_sequence made = region(address, space);
-        assert_int_equal(heap_object(PATH, references[k], wanted), made.n);
+        assert_int_equal(heap_object(PATH, (const unsigned char *)&references[k], wanted), made.n);
         assert_memory_equal(made.elements, wanted, made.n);
         assert_int_equal(sfs_reference_address(&made), address);
         drop(&made);
