@@ -40,22 +40,22 @@ struct mount {
      * links are made and removed. */
     pthread_rwlock_t tree_lock;
     atomic_uint removals;          /* of links */
-    bool is_writable;              /* of a folder: files in it may be */
+    bool is_writable;              /* or, of a folder, files in it may be */
     atomic_bool opens_directories; /* the kernel must do so (dir.c) */
     atomic_bool times_drop_pages;  /* another time of change invalidates the kernel's pages */
     /* By hash of the frame: held while a temporary file becomes it. */
     pthread_mutex_t becoming[MOUNT_BECOMING];
-    /* NULL on a mount that is not: */
+    /* NULL, down to notify, unless is_writable: */
     struct times *times;
-    struct fresh *fresh;     /* of the file; those of a folder are in struct mounted_file */
+    struct fresh *fresh;     /* of the file; NULL of a folder: struct mounted_file has it */
     struct commits *commits; /* the same */
-    struct regular *regular; /* commits what is written in a folder; else NULL */
+    struct regular *regular; /* commits what is written in a folder; NULL of a file */
     struct staging *staging;
     struct temporaries *temporaries;
     struct matrices *matrices;
     struct removed *removed;
     struct notify *notify;
-    struct keeper *keeper;
+    struct keeper *keeper; /* NULL if a mount for reading was asked for, or it has ended */
     struct loop *loop;     /* that serves it; not NULL */
     struct follow *follow; /* NULL: the files are not followed */
 };
@@ -65,15 +65,17 @@ struct mount {
 #define MOUNT_TIMEOUT_SECONDS 86400.0
 
 /* Makes all of a mount of an open file but notify and loop, which need a session, and the keeper,
- * which is older than the file; frees it (not the file) after the last request. */
+ * which is older than the file. The caller keeps options and file until mount_destroy. After an error
+ * nothing is left to destroy. */
 int mount_create(struct mount *mount, const struct options *options, struct sfs_file *file);
-
-/* The first error for which something that was written to files of a folder is lost. */
-int mount_destroy(struct mount *mount);
 
 /* The same of a folder. Its files are written unless options say read_only. */
 int mount_create_of_folder(struct mount *mount, const struct options *options,
                            struct mounted_files *files);
+
+/* After the last request: frees all that was made, but not file, files, notify, loop and keeper. 0, or the
+ * first error for which something that was written to files of a folder is lost. */
+int mount_destroy(struct mount *mount);
 
 /* Of the file that a node is in, which is used: NULL if it is not written, or node is NULL. */
 struct commits *mount_commits(const struct mount *mount, const struct node *node);

@@ -57,7 +57,7 @@ struct nodes {
     struct entry_of_node *by_number;
     uint32_t next_number;
     uint32_t generation;          /* of a node with that number */
-    struct entry_of_node *by_key; /* those whose link is there */
+    struct entry_of_node *by_key; /* but those whose link was removed */
     struct entry_of_node *unused; /* without holds and children, unused longest first */
     unsigned n_unheld;            /* without holds, with children or not */
     struct object *by_object;

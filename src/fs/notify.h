@@ -35,7 +35,7 @@
  * arrive after its message: look-ups are answered between notify_begin_lookup and
  * notify_end_lookup, and running ones are waited for before messages are sent.
  *
- * All functions accept NULL as the notify of a mount that cannot be written. Thread-safe. */
+ * NULL as notify: nothing of the mount can be written; requests are answered at once. Thread-safe. */
 #ifndef SPARSEFS_FS_NOTIFY_H
 #define SPARSEFS_FS_NOTIFY_H
 
@@ -51,8 +51,8 @@
 struct notify;
 struct temporaries;
 
-/* Of a session that is mounted. keeper: for the threads that tell the kernel. temporaries: or NULL.
- */
+/* Of a session that is mounted; all that is given is the caller's until notify_destroy. keeper: holds what
+ * the threads that invalidate do so through. temporaries may be NULL. -ENOMEM, -EAGAIN. */
 int notify_create(struct nodes *nodes, struct temporaries *temporaries,
                   struct fuse_session *session, struct keeper *keeper, struct notify **notify);
 
@@ -68,7 +68,7 @@ void notify_end_lookup(struct notify *notify);
 /* The kinds of views that show what frames hold. */
 #define CHANGED_VIEWS ((1u << VIEW_KINDS) - 1)
 
-/* What has changed. Of a group: the names in it. */
+/* What has changed. Of a group: the names in it, and no frames. */
 struct change {
     const struct node *node; /* a dataset or a group; hard links to it are meant, too */
     uint64_t first, last;    /* frames whose views show something else now; first > last: none */
@@ -77,7 +77,7 @@ struct change {
     bool only_attributes; /* times: bytes, names and sizes are as they were */
 };
 
-/* How a request is answered. */
+/* How a request is answered: kind says by which call of libfuse. */
 struct answer {
     enum {
         ANSWER_ERROR,
