@@ -186,7 +186,7 @@ int loading_decode(struct loading *loading)
     struct cache *cache = chunk->dataset->cache;
     int error = 0;
     if (loading->stored)
-        stored_note(chunk, loading->offset, loading->n, loading->stored);
+        revalidate_note(chunk, loading->offset, loading->n, loading->stored);
     if (layout->ops->decode && loading->missing)
         error = layout->ops->decode(layout, chunk->scaled, &chunk->record, loading->missing,
                                     loading->stored, &cache->pool, &loading->made);
@@ -367,7 +367,7 @@ static enum found wait_for_parts(struct cache *cache, struct chunk *chunk, unsig
 static int make_sure(struct cache *cache, struct chunk *chunk)
 {
     if (!chunk->changing)
-        return stored_compare(cache, chunk);
+        return revalidate(cache, chunk);
     pthread_cond_wait(&cache->changed, &cache->lock);
     return 0;
 }

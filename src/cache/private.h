@@ -64,7 +64,7 @@ enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHU
 /* Queues of chunks, next victim first (policy.c). */
 enum queue { QUEUE_NEW, QUEUE_MAIN, QUEUES };
 
-/* The bytes that a chunk was decoded from, if others may write them (stored.c). */
+/* The bytes that a chunk was decoded from, if others may write them (revalidate.c). */
 #define STORED_PARTS 2
 struct stored_part {
     uint64_t offset; /* from the chunk's address */
@@ -183,15 +183,15 @@ struct cache {
     pthread_t encoder[];
 };
 
-/* ---- stored.c ---- */
+/* ---- revalidate.c ---- */
 
 /* Notes n stored bytes that a part of the chunk is made of. */
-void stored_note(struct chunk *chunk, uint64_t offset, size_t n, const void *bytes);
+void revalidate_note(struct chunk *chunk, uint64_t offset, size_t n, const void *bytes);
 
 /* With the lock held, which is dropped: finds out whether a chunk of an older epoch that nobody is
  * changing is what is stored now; if not it is gone. Errors are those of looking it up and reading.
  */
-int stored_compare(struct cache *cache, struct chunk *chunk);
+int revalidate(struct cache *cache, struct chunk *chunk);
 
 /* ---- policy.c; the lock is held, but by the first two ---- */
 

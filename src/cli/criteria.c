@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/background.h"
+#include "cli/find_spots.h"
 #include "cli/blocks.h"
 #include "view/value.h"
 
@@ -277,7 +277,7 @@ static int find_sigma(const struct part *part, struct sfs_dataset *dataset,
         return error;
     find_in_rows(&around, false, kept->good.at);
     struct image values = {around.columns, around.rows, kept->good.at, take_row, &around};
-    error = background_find(&values, part->criteria->sigma, kept->found.at);
+    error = find_spots(&values, part->criteria->sigma, kept->found.at);
     const unsigned char *found = kept->found.at;
     found += (size_t)(part->y - around.y) * around.columns + (size_t)(part->x - around.x);
     for (size_t row = 0; row < part->rows && !error; row++)

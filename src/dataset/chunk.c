@@ -152,7 +152,7 @@ int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void
     unsigned tries = 0;
     for (;;) {
         int error = iterate_once(dataset, &all);
-        if (!follow_again(dataset->file, &error, &tries))
+        if (!repeat_call(dataset->file, &error, &tries))
             return error;
         if (all.has_told) /* it cannot be told again */
             return -EAGAIN;

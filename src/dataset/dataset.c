@@ -29,7 +29,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
 {
     ahead_forget(dataset->file->ahead, dataset);
     cache_close_dataset(dataset->cache);
-    guard_remove(dataset);
+    claimed_space_remove(dataset);
     if (dataset->sparse)
         sparse_close(dataset->sparse);
     else if (!series_is_address(dataset->address))
@@ -283,7 +283,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
         virtual_close(dataset->virtual); /* none of its sources is open */
         destroy_dataset(dataset);
     } else {
-        guard_add(dataset);
+        claimed_space_add(dataset);
         *out = dataset;
     }
     return error;
@@ -679,7 +679,7 @@ bool sfs_lend_or_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     bool lent;
     do
         lent = lend_once(dataset, slab, offset, n, buffer, loan, error);
-    while (!lent && follow_again(dataset->file, error, &tries));
+    while (!lent && repeat_call(dataset->file, error, &tries));
     return lent;
 }
 

@@ -141,7 +141,7 @@ int file_over(struct store *store, const struct common_cache *common,
     pthread_mutex_init(&file->flushing.lock, NULL);
     pthread_cond_init(&file->flushing.ended_one, NULL);
     init_commit_lock(&file->commit_lock);
-    pthread_mutex_init(&file->guard.lock, NULL);
+    pthread_mutex_init(&file->claimed_space.lock, NULL);
     pthread_mutex_init(&file->writing.lock, NULL);
     file->writing.can_end = store_is_shared(store);
     file->writing.is_writer = !file->writing.can_end;
@@ -186,7 +186,7 @@ int file_over(struct store *store, const struct common_cache *common,
         store_set_landmark(store, file->superblock.address);
     }
     if (!error)
-        error = guard_init(file);
+        error = claimed_space_init(file);
     if (error)
         sfs_discard(file);
     else
@@ -528,7 +528,7 @@ static int close_file(struct sfs_file *file)
     pthread_cond_destroy(&file->flushing.ended_one);
     pthread_mutex_destroy(&file->flushing.lock);
     pthread_mutex_destroy(&file->lock);
-    pthread_mutex_destroy(&file->guard.lock);
+    pthread_mutex_destroy(&file->claimed_space.lock);
     pthread_mutex_destroy(&file->writing.lock);
     pthread_mutex_destroy(&file->renewing);
     use_destroy(&file->use);

@@ -474,7 +474,7 @@ int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
     for (;;) {
         bool has_told = false;
         int error = check_once(file, function, context, &has_told);
-        if (!follow_again(file, &error, &tries))
+        if (!repeat_call(file, &error, &tries))
             return error;
         if (has_told)
             return -EAGAIN;

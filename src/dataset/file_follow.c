@@ -1,7 +1,6 @@
 /* Followed files: taking the state that their writer has committed last, for everything that is
  * open. Calls hold the state while they run. A call that meets bytes of another state ends with
- * STORE_MOVED before it has returned anything; then the last state is taken and the call is
- * repeated. */
+ * STORE_MOVED before it has returned anything; then it is repeated (repeated_calls.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 #include "layout/sparse.h"
 #include "store/store.h"
 
-#define MOST_TRIES 200 /* of one call, and of taking a state */
+#define MOST_TRIES 200 /* of taking a state */
 
 /* Compares the properties that cannot change in the same dataset. */
 static bool is_same_sparse(const struct sparse *a, const struct sparse *b)
@@ -182,7 +181,7 @@ static int take_state(struct sfs_file *file)
     return error;
 }
 
-static int refresh(struct sfs_file *file)
+int follow_refresh(struct sfs_file *file)
 {
     ALONE(file);
     int error = take_state(file);
@@ -203,7 +202,7 @@ static int refresh(struct sfs_file *file)
 
 int sfs_refresh(struct sfs_file *file)
 {
-    int error = file->follows ? refresh(file) : 0;
+    int error = file->follows ? follow_refresh(file) : 0;
     return error || !file->follows ? error : series_refresh(file);
 }
 
@@ -250,35 +249,6 @@ int follow_end_copy(struct sfs_file *from, int error)
 {
     if (error != STORE_MOVED || !from->follows || use_is_mine(&from->use))
         return error;
-    error = refresh(from);
+    error = follow_refresh(from);
     return error ? error : -EAGAIN;
-}
-
-/* Takes the last state, if the call may be repeated. */
-static int follow_on(struct sfs_file *file, unsigned tries)
-{
-    if (store_is_interrupted(file->store))
-        return -EINTR;
-    if (tries > MOST_TRIES) {
-        log_error("%s: it is committed to too often to be followed", sfs_path(file));
-        return -EBUSY;
-    }
-    uint64_t states = sfs_states(file); /* perhaps only libhdf5 was outdated */
-    int error = refresh(file);
-    if (!error && atomic_load(&file->holds_state) && sfs_states(file) != states)
-        error = -EAGAIN;
-    return error;
-}
-
-bool follow_again(struct sfs_file *file, int *error, unsigned *tries)
-{
-    bool again = *error == STORE_MOVED && file->follows && !use_is_mine(&file->use);
-    if (again && ++*tries == STORE_FREE_TRIES)
-        store_hold(file->store);
-    if (again)
-        *error = follow_on(file, *tries);
-    again = again && *error == 0;
-    if (!again && *tries >= STORE_FREE_TRIES)
-        store_release(file->store);
-    return again;
 }

@@ -60,7 +60,7 @@ struct sfs_dataset {
     struct {
         bool waits;
         struct sfs_dataset *prev, *next;
-    } guarded;                       /* of guard.c */
+    } claim;                         /* of claimed_space.c */
     unsigned users;                  /* under file->lock; 0: kept open for reuse */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
@@ -85,8 +85,8 @@ struct flushing {
     int left;              /* error for which it left chunks out, or 0 */
 };
 
-/* What a worker must not change (guard.c). */
-struct guard {
+/* What a worker must not change (claimed_space.c). */
+struct claimed_space {
     bool is_on;
     pthread_mutex_t lock;          /* guards what follows; taken after all other locks of the file
                                     */
@@ -95,7 +95,7 @@ struct guard {
 
 struct sfs_file {
     struct store *store;
-    struct guard guard;
+    struct claimed_space claimed_space;
     struct {                   /* writing.c */
         pthread_mutex_t lock;  /* held while the store's lock is changed */
         atomic_uint users;     /* running changes, and calls of sfs_begin_writing */
@@ -155,9 +155,9 @@ int file_over_found(const struct store_found *found, const struct common_cache *
 /* Protects the space before the superblock and that of sparse datasets from libhdf5's worker, if
  * there is one: of datasets that are added and not removed, and of all that were there when it
  * first changed something. Before other threads; -ENOMEM. */
-int guard_init(struct sfs_file *file);
-void guard_add(struct sfs_dataset *dataset);
-void guard_remove(struct sfs_dataset *dataset);
+int claimed_space_init(struct sfs_file *file);
+void claimed_space_add(struct sfs_dataset *dataset);
+void claimed_space_remove(struct sfs_dataset *dataset);
 
 /* Makes the table of its sources, if it has none; `lock` is held. -ENOMEM. */
 int file_make_sources(struct sfs_file *file);
@@ -246,10 +246,17 @@ void alone_call_end(struct call *call);
         int follow_error;                                                                          \
         do                                                                                         \
             follow_error = (call);                                                                 \
-        while (follow_again((file), &follow_error, &follow_tries));                                \
+        while (repeat_call((file), &follow_error, &follow_tries));                                 \
         follow_error;                                                                              \
     })
-bool follow_again(struct sfs_file *file, int *error, unsigned *tries);
+
+/* repeated_calls.c: whether a call that ended with *error is to be made again, as it was STORE_MOVED, the file is
+ * followed, this call is the outermost one and the last state could be taken; else *error is what the call
+ * returns: -EINTR, -EBUSY (MOST_TRIES), errors of sfs_refresh. *tries: 0 before the first time. */
+bool repeat_call(struct sfs_file *file, int *error, unsigned *tries);
+
+/* file_follow.c: takes the last state of a followed file, as sfs_refresh does, but not of its series. */
+int follow_refresh(struct sfs_file *file);
 
 /* For calls that copy from a file that may be followed: before the FOLLOWED block libhdf5 takes the
  * state; after it, -EAGAIN if the state has changed meanwhile: the copy is to be discarded. */

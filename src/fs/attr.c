@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "fs/entry_names.h"
+#include "fs/frame_names.h"
 #include "fs/mount.h"
 
 #define READ_BITS  0444
@@ -226,7 +227,7 @@ static int group_json_attributes(struct mount *mount, const struct node *group, 
 static void directory_attributes(struct mount *mount, const struct node *node, struct views *views,
                                  struct inode inode, struct stat *st)
 {
-    const struct entry_series *series = entry_series(inode.entry);
+    const struct frame_names *series = frame_names_in(inode.entry);
     bool is_writable = mount->is_writable && series && view_writable(views, series->view[0]);
     common(mount, node, inode, is_writable, st);
     as_directory(st);

@@ -13,8 +13,9 @@
 #include <string.h>
 
 #include "fs/entry_names.h"
+#include "fs/frame_names.h"
 #include "fs/mount.h"
-#include "fs/name.h"
+#include "fs/link_names.h"
 
 #define AT_CONTROL 2 /* the offset of .sparsefs at the root, */
 #define AT_JSON    3 /* of group.json, */
@@ -231,7 +232,7 @@ static int list_group(struct mount *mount, const struct directory *directory, ui
     int error = node_of_link(mount, directory, link, &child);
     if (error)
         return error;
-    name_encode(link->name, is_root, listed->name);
+    link_name_encode(link->name, is_root, listed->name);
     listed->inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
     listed->is_held = true;
     set_type(mount, listed, plus);
@@ -305,7 +306,7 @@ static int list_fixed(struct mount *mount, const struct directory *directory, ui
     return 0;
 }
 
-static uint64_t place_of_temporaries(const struct entry_series *series, uint64_t frames)
+static uint64_t place_of_temporaries(const struct frame_names *series, uint64_t frames)
 {
     return frames <= AT_TEMPORARY / series->n_views ? AT_TEMPORARY : AT_TEMPORARY_FAR;
 }
@@ -330,7 +331,7 @@ static int list_temporary(struct mount *mount, const struct directory *directory
 
 /* The at-th name of a series: all views of the first frame, then all of the second. */
 static int list_series(struct mount *mount, const struct directory *directory,
-                       const struct entry_series *series, uint64_t at, bool plus,
+                       const struct frame_names *series, uint64_t at, bool plus,
                        struct listed *listed)
 {
     struct views *views = directory->views;
@@ -350,8 +351,8 @@ static int list_series(struct mount *mount, const struct directory *directory,
     if (series->are_chunks)
         view_chunk_name(views, frame, listed->name, sizeof(listed->name));
     else
-        entry_format(series, which, frame + first, entry_width(series, views_frames(views), first),
-                     listed->name);
+        frame_name_format(series, which, frame + first,
+                          frame_name_width(series, views_frames(views), first), listed->name);
     listed->inode = (struct inode){
         .node = directory->inode.node, .frame = frame, .entry = ENTRY_VIEW + series->view[which]};
     const struct temporary_place place = {directory->node, directory->inode.entry};
@@ -380,7 +381,7 @@ static int list_control(struct mount *mount, uint64_t at, struct listed *listed)
 static int list_at(struct mount *mount, const struct directory *directory, uint64_t at, bool plus,
                    struct listed *listed)
 {
-    const struct entry_series *series = entry_series(directory->inode.entry);
+    const struct frame_names *series = frame_names_in(directory->inode.entry);
     listed->has_attributes = listed->is_held = false;
     listed->next = at + 1;
     if (at < 2) {

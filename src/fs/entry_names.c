@@ -1,12 +1,8 @@
-/* Names in the directory of a dataset. */
+/* Fixed names in the directory of a dataset. */
 #include "fs/entry_names.h"
 
-#include <inttypes.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-
-#define MIN_WIDTH 6
 
 static const struct entry_name dataset_names[] = {
     {"dataset.json", ENTRY_VIEW + VIEW_DATASET_JSON, VIEW_DATASET_JSON},
@@ -44,17 +40,6 @@ static const struct entry_name zarr_names[] = {
     {".zattrs", ENTRY_VIEW + VIEW_ZATTRS, VIEW_ZATTRS},
     {NULL, 0, 0},
 };
-
-static const struct entry_series frames = {
-    false, 2, {VIEW_RAW, VIEW_DEFINED}, {".raw", ".defined"}};
-static const struct entry_series raw = {true, 1, {VIEW_RAW}, {".raw"}};
-static const struct entry_series npy = {true, 1, {VIEW_NPY}, {".npy"}};
-static const struct entry_series tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
-static const struct entry_series values = {true, 1, {VIEW_VALUES}, {".values"}};
-static const struct entry_series npz = {true, 1, {VIEW_NPZ}, {".npz"}};
-static const struct entry_series png = {true, 1, {VIEW_PNG}, {".png"}};
-static const struct entry_series chunks = {.n_views = 1, .view = {VIEW_CHUNK}, .are_chunks = true};
-static const struct entry_series cbf = {true, 1, {VIEW_CBF}, {".cbf"}};
 
 #define VIEW(kind) (1u << VIEW_##kind)
 #define CSR_VIEWS  (VIEW(CSR_INDPTR) | VIEW(CSR_INDICES) | VIEW(CSR_DATA) | VIEW(CSR_TOML))
@@ -116,78 +101,4 @@ const struct entry_name *entry_names(unsigned directory)
     default:
         return NULL;
     }
-}
-
-const struct entry_series *entry_series(unsigned directory)
-{
-    switch (directory) {
-    case ENTRY_FRAMES:
-        return &frames;
-    case ENTRY_RAW_DIR:
-        return &raw;
-    case ENTRY_NPY_DIR:
-        return &npy;
-    case ENTRY_TIFF_DIR:
-        return &tiff;
-    case ENTRY_VALUES_DIR:
-        return &values;
-    case ENTRY_NPZ_DIR:
-        return &npz;
-    case ENTRY_PNG_DIR:
-        return &png;
-    case ENTRY_CBF_DIR:
-        return &cbf;
-    case ENTRY_ZARR_DIR:
-        return &chunks;
-    default:
-        return NULL;
-    }
-}
-
-int entry_width(const struct entry_series *series, uint64_t n_frames, uint64_t first)
-{
-    int width = 1;
-    if (!series->padded)
-        return width;
-    for (uint64_t last = n_frames ? n_frames - 1 + first : 0; last >= 10; last /= 10)
-        width++;
-    return width < MIN_WIDTH ? MIN_WIDTH : width;
-}
-
-/* Formatted by hand: it dominates listings of millions of names. */
-void entry_format(const struct entry_series *series, unsigned which, uint64_t number, int width,
-                  char name[ENTRY_NAME_BYTES])
-{
-    char digits[24];
-    int n = 0;
-    do {
-        digits[n++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    while (n < width)
-        digits[n++] = '0';
-    while (n > 0)
-        *name++ = digits[--n];
-    strcpy(name, series->suffix[which]);
-}
-
-bool entry_parse(const struct entry_series *series, const char *name, uint64_t first,
-                 uint64_t *frame, enum view_kind *view)
-{
-    const char *c = name;
-    uint64_t value = 0;
-    for (; *c >= '0' && *c <= '9'; c++)
-        if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*c - '0'), &value))
-            return false;
-    if (c == name || value < first)
-        return false;
-    for (unsigned i = 0; i < series->n_views; i++) {
-        if (!strcmp(c, series->suffix[i])) {
-            *frame = value - first;
-            *view = series->view[i];
-            return true;
-        }
-    }
-    return false;
 }

@@ -8,8 +8,6 @@
 
 #include "fs/inode.h"
 
-#define ENTRY_NAME_BYTES 48
-
 /* One fixed name in the directory of a dataset or in one below it. */
 struct entry_name {
     const char *name;
@@ -20,15 +18,6 @@ struct entry_name {
 /* The fixed names in a directory (ENTRY_NODE of a dataset, ENTRY_CSR_DIR, ENTRY_ZARR_DIR, where
  * names of frames follow), ended by a NULL name; NULL for other directories. */
 const struct entry_name *entry_names(unsigned directory);
-
-/* A directory with names for every frame. */
-struct entry_series {
-    bool padded;      /* numbers have the width of the last one, at least 6 */
-    unsigned n_views; /* names for each frame */
-    enum view_kind view[2];
-    const char *suffix[2];
-    bool are_chunks; /* names are not numbers, but as view_chunk_name has them */
-};
 
 /* Kinds of views that a mount shows: bits, 1 << enum view_kind. */
 #define ENTRY_ALL_VIEWS ((1u << VIEW_KINDS) - 1)
@@ -45,20 +34,5 @@ unsigned entry_views(const char *word, size_t n);
 
 /* Whether a fixed name leads to any of these kinds; dataset.json is always there. */
 bool entry_is_of(const struct entry_name *name, unsigned views);
-
-/* NULL if the directory is not such a one. */
-const struct entry_series *entry_series(unsigned directory);
-
-/* The digits to which numbers are padded, for frames numbered from first on. */
-int entry_width(const struct entry_series *series, uint64_t frames, uint64_t first);
-
-/* Writes the name of one view of frame `number` (first is added already). */
-void entry_format(const struct entry_series *series, unsigned which, uint64_t number, int width,
-                  char name[ENTRY_NAME_BYTES]);
-
-/* The frame and view that a name stands for, where frames are numbered from first on; any padding is
- * accepted. False: none. */
-bool entry_parse(const struct entry_series *series, const char *name, uint64_t first,
-                 uint64_t *frame, enum view_kind *view);
 
 #endif

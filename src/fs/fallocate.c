@@ -98,7 +98,7 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
         return error;
     struct view_frames changed = view_frames_of(file->views, kind, frame, offset, n);
     if (!change->node)
-        *change = mount_change(file->node, changed.first, changed.last);
+        *change = change_of_frames(file->node, changed.first, changed.last);
     mount_written(mount, file->node, change->first, change->last);
     return error;
 }

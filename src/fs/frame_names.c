@@ -1,94 +1,90 @@
-/* Names of frames: which frame a name stands for, frames that are new, and names that were removed. */
-#include <errno.h>
+/* Names of the files of frames: digits and a suffix. */
+#include "fs/frame_names.h"
 
-#include "fs/entry_names.h"
-#include "fs/mount.h"
-#include "fs/refusal.h"
+#include <string.h>
 
-bool mount_parse_name(struct mount *mount, struct inode directory, const char *name,
-                      struct inode *inode)
+#define MIN_WIDTH 6
+
+static const struct frame_names frames = {false, 2, {VIEW_RAW, VIEW_DEFINED}, {".raw", ".defined"}};
+static const struct frame_names raw = {true, 1, {VIEW_RAW}, {".raw"}};
+static const struct frame_names npy = {true, 1, {VIEW_NPY}, {".npy"}};
+static const struct frame_names tiff = {true, 1, {VIEW_TIFF}, {".tif"}};
+static const struct frame_names values = {true, 1, {VIEW_VALUES}, {".values"}};
+static const struct frame_names npz = {true, 1, {VIEW_NPZ}, {".npz"}};
+static const struct frame_names png = {true, 1, {VIEW_PNG}, {".png"}};
+static const struct frame_names chunks = {.n_views = 1, .view = {VIEW_CHUNK}, .are_chunks = true};
+static const struct frame_names cbf = {true, 1, {VIEW_CBF}, {".cbf"}};
+
+const struct frame_names *frame_names_in(unsigned directory)
 {
-    const struct entry_series *series = entry_series(directory.entry);
-    uint64_t number;
-    enum view_kind view;
-    if (!series || series->are_chunks || !entry_parse(series, name, 0, &number, &view))
-        return false;
-    uint64_t frame = number - mount->options->first; /* before the first: huge */
-    *inode = (struct inode){.node = directory.node, .frame = frame, .entry = ENTRY_VIEW + view};
-    return true;
-}
-
-/* The view and frame that a name in a directory stands for, whether the frame exists or not. */
-static int parse_name(struct mount *mount, struct views *views, struct inode directory,
-                      const char *name, struct inode *inode)
-{
-    const struct node *node = node_get(mount->nodes, directory.node);
-    if (!mount_parse_name(mount, directory, name, inode) ||
-        inode->frame > UINT64_MAX - mount->options->first)
-        return refusal_say(mount, node, REFUSAL_NAME);
-    if (!view_writable(views, inode_view(*inode)))
-        return refusal_of_view(mount, node, inode_view(*inode));
-    return inode->frame < INODE_MAX_FRAMES ? 0 : refusal_say(mount, node, REFUSAL_GROWTH);
-}
-
-int mount_new_frame(struct mount *mount, struct inode directory, const char *name,
-                    struct inode *inode)
-{
-    const struct node *node = node_get(mount->nodes, directory.node);
-    struct views *views;
-    if (!node || node->type != NODE_DATASET)
-        return refusal_say(mount, node, REFUSAL_NAME);
-    int error = node_get_views(mount->nodes, node, &views);
-    if (error)
-        return error;
-    error = parse_name(mount, views, directory, name, inode);
-    if (!error)
-        error = views_may_extend(views, inode->frame + 1);
-    if (error == -EFBIG)
-        error = refusal_say(mount, node, REFUSAL_GROWTH);
-    node_put_views(mount->nodes, node);
-    return error;
-}
-
-/* ---- Names that are removed ---- */
-
-int mount_remove_name(struct mount *mount, struct inode directory, const char *name)
-{
-    const struct node *node = node_get(mount->nodes, directory.node);
-    struct views *views;
-    struct inode inode;
-    bool is_new;
-    int error = mount_lookup(mount, directory, name, &inode, &is_new);
-    if (error)
-        return error;
-    if (is_new || mount->options->is_strict)
-        error = refusal_say(mount, node, REFUSAL_REMOVAL);
-    else
-        error = node_get_views(mount->nodes, node, &views);
-    if (!error) {
-        node_keep_object(mount->nodes, node);
-        error = view_writable(views, inode_view(inode))
-                    ? removed_add(mount->removed, (struct temporary_place){node, directory.entry},
-                                  inode)
-                    : refusal_of_view(mount, node, inode_view(inode));
-        node_put_views(mount->nodes, node);
+    switch (directory) {
+    case ENTRY_FRAMES:
+        return &frames;
+    case ENTRY_RAW_DIR:
+        return &raw;
+    case ENTRY_NPY_DIR:
+        return &npy;
+    case ENTRY_TIFF_DIR:
+        return &tiff;
+    case ENTRY_VALUES_DIR:
+        return &values;
+    case ENTRY_NPZ_DIR:
+        return &npz;
+    case ENTRY_PNG_DIR:
+        return &png;
+    case ENTRY_CBF_DIR:
+        return &cbf;
+    case ENTRY_ZARR_DIR:
+        return &chunks;
+    default:
+        return NULL;
     }
-    node_put(mount->nodes, inode.node);
-    return error;
 }
 
-bool mount_undo_removal(struct mount *mount, struct inode directory, const char *name)
+int frame_name_width(const struct frame_names *series, uint64_t n_frames, uint64_t first)
 {
-    const struct temporary_place place = {node_get(mount->nodes, directory.node), directory.entry};
-    struct inode inode;
-    return place.node && mount_parse_name(mount, directory, name, &inode) &&
-           removed_undo(mount->removed, place, inode);
+    int width = 1;
+    if (!series->padded)
+        return width;
+    for (uint64_t last = n_frames ? n_frames - 1 + first : 0; last >= 10; last /= 10)
+        width++;
+    return width < MIN_WIDTH ? MIN_WIDTH : width;
 }
 
-void mount_redo_removal(struct mount *mount, struct inode directory, const char *name)
+/* Formatted by hand: it dominates listings of millions of names. */
+void frame_name_format(const struct frame_names *series, unsigned which, uint64_t number, int width,
+                       char name[FRAME_NAME_BYTES])
 {
-    const struct temporary_place place = {node_get(mount->nodes, directory.node), directory.entry};
-    struct inode inode;
-    if (place.node && mount_parse_name(mount, directory, name, &inode))
-        (void)removed_add(mount->removed, place, inode); /* without memory the name stays */
+    char digits[24];
+    int n = 0;
+    do {
+        digits[n++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    while (n < width)
+        digits[n++] = '0';
+    while (n > 0)
+        *name++ = digits[--n];
+    strcpy(name, series->suffix[which]);
+}
+
+bool frame_name_parse(const struct frame_names *series, const char *name, uint64_t first,
+                      uint64_t *frame, enum view_kind *view)
+{
+    const char *c = name;
+    uint64_t value = 0;
+    for (; *c >= '0' && *c <= '9'; c++)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*c - '0'), &value))
+            return false;
+    if (c == name || value < first)
+        return false;
+    for (unsigned i = 0; i < series->n_views; i++) {
+        if (!strcmp(c, series->suffix[i])) {
+            *frame = value - first;
+            *view = series->view[i];
+            return true;
+        }
+    }
+    return false;
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "fs/mount.h"
-#include "fs/name.h"
+#include "fs/link_names.h"
 
 #define TIMEOUT_SECONDS 1.0
 

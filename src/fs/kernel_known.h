@@ -3,13 +3,14 @@
 #ifndef SPARSEFS_FS_KERNEL_KNOWN_H
 #define SPARSEFS_FS_KERNEL_KNOWN_H
 
-#include "fs/notify.h"
-#include "fs/temporary.h"
+#include <stdbool.h>
+
+#include "fs/inode.h"
 
 struct known;
 
-/* temporaries: of which some have become frames; or NULL. */
-int known_create(struct nodes *nodes, struct temporaries *temporaries, struct known **known);
+/* -ENOMEM. */
+int known_create(struct known **known);
 void known_destroy(struct known *known);
 
 void known_add(struct known *known, struct inode inode);
@@ -21,13 +22,10 @@ void known_end_lookup(struct known *known);
 /* Waits for the look-ups that run now, but not for those that begin meanwhile. */
 void known_wait_for_lookups(struct known *known);
 
-/* Visits the inodes that the kernel may know and that a change concerns, except one (0: none),
- * until `visit` returns true. Returns whether it did. */
-typedef bool (*known_visit_function)(void *context, struct inode inode);
-bool known_visit(struct known *known, const struct change *change, uint64_t except,
-                 known_visit_function visit, void *context);
-
-/* Whether a change concerns a view, of this node or of another hard link to its dataset. */
-bool change_concerns(const struct change *change, const struct node *node, struct inode inode);
+/* Whether the kernel may know an inode; and whether it may know any view of the frames of a block, of
+ * KNOWN_BLOCK frames of a node: the one in which the frame of `inode` is. */
+#define KNOWN_BLOCK 1024
+bool known_has(struct known *known, struct inode inode);
+bool known_has_block(struct known *known, struct inode inode);
 
 #endif

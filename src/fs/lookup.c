@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "fs/entry_names.h"
+#include "fs/frame_names.h"
 #include "fs/mount.h"
-#include "fs/name.h"
+#include "fs/link_names.h"
 
 /* Names that were cut are found by cutting every name of the group. */
 static int lookup_cut(struct mount *mount, const struct node *group, const char *name,
@@ -17,7 +18,7 @@ static int lookup_cut(struct mount *mount, const struct node *group, const char 
     error = -ENOENT;
     for (size_t i = 0; i < links.n && error == -ENOENT; i++) {
         char encoded[NAME_BYTES];
-        name_encode(links.link[i].name, !group->parent, encoded);
+        link_name_encode(links.link[i].name, !group->parent, encoded);
         if (!strcmp(encoded, name))
             error = node_child(mount->nodes, group, &links.link[i], child);
     }
@@ -49,7 +50,7 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
         node_hold(mount->nodes, inode->node);
         return 0;
     }
-    if (name_decode(name, !group->parent, link_name)) {
+    if (link_name_decode(name, !group->parent, link_name)) {
         struct sfs_link link;
         error = sfs_lookup(node_file(group), node_address(group), link_name, &link);
         if (error == -ENOENT)
@@ -59,7 +60,7 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
         error = node_child(mount->nodes, group, &link, &child);
         sfs_link_free(&link);
     } else {
-        error = name_is_cut(name) ? lookup_cut(mount, group, name, &child) : -ENOENT;
+        error = link_name_is_cut(name) ? lookup_cut(mount, group, name, &child) : -ENOENT;
     }
     if (!error)
         *inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
@@ -94,14 +95,14 @@ bool mount_shows_name(const struct mount *mount, struct views *views, const stru
 static bool find_in_series(const struct mount *mount, struct views *views, unsigned directory,
                            const char *name, enum view_kind *view, uint64_t *frame)
 {
-    const struct entry_series *series = entry_series(directory);
+    const struct frame_names *series = frame_names_in(directory);
     if (!series)
         return false;
     if (series->are_chunks) {
         *view = series->view[0];
         return mount_shows(mount, views, *view) && view_chunk_frame(views, name, frame);
     }
-    return entry_parse(series, name, mount->options->first, frame, view) &&
+    return frame_name_parse(series, name, mount->options->first, frame, view) &&
            mount_shows(mount, views, *view);
 }
 

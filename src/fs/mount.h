@@ -141,19 +141,14 @@ void mount_written(struct mount *mount, const struct node *node, uint64_t first,
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame);
 void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
 
-/* All views of the frames first to last of a dataset, and of all of it. */
-struct change mount_change(const struct node *node, uint64_t first, uint64_t last);
-
-/* The same of a dataset that had so many frames before: if it has more, of those, too. */
-struct change mount_change_since(const struct node *node, struct views *views, uint64_t frames,
-                                 uint64_t first, uint64_t last);
-
 /* Before a view, or the number of frames, is looked at: waits for closes of other files of which it
  * is not known yet whether they change that. Before a view is changed, closes of the view itself
  * are waited for, too. */
 void mount_apply_staged(struct mount *mount, const struct node *node, struct inode inode);
 void mount_apply_itself(struct mount *mount, const struct node *node, struct inode inode);
 void mount_apply_names(struct mount *mount, const struct node *node);
+
+/* ---- new_frames.c ---- */
 
 /* The inode of a frame that is not there, by its name in a directory of its dataset. -EPERM: the
  * name stands for none; -EFBIG: the dataset cannot be so large. */
@@ -163,6 +158,8 @@ int mount_new_frame(struct mount *mount, struct inode directory, const char *nam
 /* Whether a name in a directory is one of a view of a frame, which may be there or not. */
 bool mount_parse_name(struct mount *mount, struct inode directory, const char *name,
                       struct inode *inode);
+
+/* ---- removed_names.c ---- */
 
 /* Takes the name of a view of a frame away (removed_names.h), but not with -o strict, and not that of one
  * which cannot be written or is only coming to be: refused, and told. -ENOENT. */
@@ -202,7 +199,7 @@ int control_text(struct mount *mount, unsigned entry, char **text, size_t *n);
 bool control_is_writable(const struct mount *mount, unsigned entry);
 int control_write(struct mount *mount, const char *bytes, size_t n);
 
-/* ---- group.c: group.json, which says why external links of a group are not followed ---- */
+/* ---- group_json.c: group.json, which says why external links of a group are not followed ---- */
 
 /* Whether a group with these links has it: one of them is an external link that is not followed,
  * and none has its name. tree_lock must be held. */

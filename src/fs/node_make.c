@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "fs/name.h"
+#include "fs/link_names.h"
 #include "fs/node_table.h"
 
 void node_free(struct entry_of_node *entry)
@@ -86,7 +86,7 @@ static char *write_target(unsigned levels, const char *before, const char *path,
         char name[NAME_BYTES];
         if (!*component || !strcmp(component, "."))
             continue;
-        name_encode(component, in_root, name);
+        link_name_encode(component, in_root, name);
         in_root = false;
         if (first)
             write_up(out, levels, false);

@@ -51,10 +51,9 @@ struct job {
 };
 
 struct notify {
-    struct nodes *nodes;
+    struct change_inodes inodes;
     struct fuse_session *session;
     struct keeper *keeper;
-    struct known *known;
     int connection; /* of the workers */
     pthread_t guard;
     struct recent *recent;
@@ -72,19 +71,19 @@ struct notify {
 void notify_known(struct notify *notify, struct inode inode)
 {
     if (notify)
-        known_add(notify->known, inode);
+        known_add(notify->inodes.known, inode);
 }
 
 void notify_begin_lookup(struct notify *notify)
 {
     if (notify)
-        known_begin_lookup(notify->known);
+        known_begin_lookup(notify->inodes.known);
 }
 
 void notify_end_lookup(struct notify *notify)
 {
     if (notify)
-        known_end_lookup(notify->known);
+        known_end_lookup(notify->inodes.known);
 }
 
 /* ---- Answers ---- */
@@ -135,12 +134,12 @@ static void find_ranges(struct notify *notify, struct job *job)
     const struct change *change = &job->change;
     struct views *views;
     if (change->node->type != NODE_DATASET || change->names ||
-        node_get_views(notify->nodes, change->node, &views) < 0)
+        node_get_views(notify->inodes.nodes, change->node, &views) < 0)
         return;
     for (unsigned i = 0; i < 2; i++)
         view_bytes_of(views, VIEW_STACK_RAW + i, change->first, change->last, &job->stack[i].offset,
                       &job->stack[i].n);
-    node_put_views(notify->nodes, change->node);
+    node_put_views(notify->inodes.nodes, change->node);
 }
 
 /* A change holds its node. NULL: no memory. */
@@ -152,14 +151,14 @@ static struct job *new_change_job(struct notify *notify, const struct change *ch
     job->has_change = true;
     job->change = *change;
     find_ranges(notify, job);
-    node_hold(notify->nodes, change->node->number);
+    node_hold(notify->inodes.nodes, change->node->number);
     return job;
 }
 
 static void destroy_job(struct notify *notify, struct job *job)
 {
     if (job->has_change)
-        node_put(notify->nodes, job->change.node->number);
+        node_put(notify->inodes.nodes, job->change.node->number);
     free(job);
 }
 
@@ -241,7 +240,7 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
     struct range own;
     bool has_own = notify && !change->only_attributes && find_own(notify, writer, answer, &own);
     bool is_known =
-        has_own || (notify && known_visit(notify->known, change, writer, say_yes, NULL));
+        has_own || (notify && change_visit(change, &notify->inodes, writer, say_yes, NULL));
     bool may = request && !is_known && may_answer(change, request, answer, false);
     struct job *job =
         notify && (is_known || (request && !may)) ? new_change_job(notify, change) : NULL;
@@ -455,8 +454,8 @@ static void work_on(struct notify *notify)
             forget_looks(job);
         pthread_mutex_unlock(&notify->lock);
         if (send) {
-            known_wait_for_lookups(notify->known);
-            known_visit(notify->known, &job->change, job->writer, invalidate, &invalidation);
+            known_wait_for_lookups(notify->inodes.known);
+            change_visit(&job->change, &notify->inodes, job->writer, invalidate, &invalidation);
         }
         if (send && job->has_own)
             invalidate_own(notify, job);
@@ -568,12 +567,12 @@ int notify_create(struct nodes *nodes, struct temporaries *temporaries,
     struct notify *notify = calloc(1, sizeof(*notify));
     if (!notify)
         return -ENOMEM;
-    notify->nodes = nodes;
+    notify->inodes = (struct change_inodes){.nodes = nodes, .temporaries = temporaries};
     notify->session = session;
     notify->keeper = keeper;
     init_locks(notify);
     notify->recent = recent_create();
-    int error = notify->recent ? known_create(nodes, temporaries, &notify->known) : -ENOMEM;
+    int error = notify->recent ? known_create(&notify->inodes.known) : -ENOMEM;
     if (error)
         goto failed;
     notify->most_workers = MOST_WORKERS;
@@ -591,7 +590,7 @@ int notify_create(struct nodes *nodes, struct temporaries *temporaries,
     return 0;
 
 failed:
-    known_destroy(notify->known);
+    known_destroy(notify->inodes.known);
     recent_destroy(notify->recent);
     destroy_locks(notify);
     free(notify);
@@ -623,7 +622,7 @@ void notify_destroy(struct notify *notify)
     join_workers(notify);
     pthread_join(notify->guard, NULL);
     free(buffer.mem);
-    known_destroy(notify->known);
+    known_destroy(notify->inodes.known);
     recent_destroy(notify->recent);
     destroy_locks(notify);
     free(notify);

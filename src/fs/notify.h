@@ -43,6 +43,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "fs/change.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
 #include "fs/daemon/keeper.h"
@@ -64,18 +65,6 @@ void notify_destroy(struct notify *notify);
 void notify_known(struct notify *notify, struct inode inode);
 void notify_begin_lookup(struct notify *notify);
 void notify_end_lookup(struct notify *notify);
-
-/* The kinds of views that show what frames hold. */
-#define CHANGED_VIEWS ((1u << VIEW_KINDS) - 1)
-
-/* What has changed. Of a group: the names in it, and no frames. */
-struct change {
-    const struct node *node; /* a dataset or a group; hard links to it are meant, too */
-    uint64_t first, last;    /* frames whose views show something else now; first > last: none */
-    unsigned views;       /* bits: 1 << enum view_kind of those views, also of the whole dataset */
-    bool names;           /* the directories of the frames have more names */
-    bool only_attributes; /* times: bytes, names and sizes are as they were */
-};
 
 /* How a request is answered: kind says by which call of libfuse. */
 struct answer {

@@ -99,7 +99,7 @@ struct change open_file_change(const struct open_file *file, uint64_t frames)
         (void)view_size(file->views, kind, 0, &size);
     struct view_frames changed = view_frames_of(file->views, kind, file->inode.frame, 0, size);
     struct change change =
-        mount_change_since(file->node, file->views, frames, changed.first, changed.last);
+        change_since(file->node, file->views, frames, changed.first, changed.last);
     change.names |= kind < VIEW_STACK_RAW && changed.last >= frames; /* it is to come to be */
     return change;
 }
@@ -122,7 +122,7 @@ int open_file_take(struct mount *mount, struct open_file *file, bool is_tentativ
     if (!changed)
         return error;
     uint64_t now = views_frames(file->views);
-    *change = mount_change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
+    *change = change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
     if (taken)
         mount_applied(mount, file->node, change->first, change->last);
     else
@@ -541,7 +541,7 @@ void on_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *in
 void open_file_note_collected(struct mount *mount, struct open_file *file, struct change *change)
 {
     mount_asked(mount, file->node, file->inode.frame);
-    *change = mount_change(file->node, file->inode.frame, file->inode.frame);
+    *change = change_of_frames(file->node, file->inode.frame, file->inode.frame);
     change->views = 1u << inode_view(file->inode);
     atomic_store(&file->has_staged, true);
     atomic_store(&file->has_asked, true);

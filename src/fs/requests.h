@@ -27,7 +27,7 @@ void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset,
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 
-/* ---- groups.c ---- */
+/* ---- group_requests.c ---- */
 
 void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode);
 void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name);

@@ -107,7 +107,7 @@ static void set_times(struct mount *mount, struct inode inode, const struct stat
     uint64_t frame = mount_frame_of_times(inode);
     times_set(mount->times, node->object, frame, &atime, &mtime);
     if (!change->node && frame != TIMES_ANY_FRAME) { /* other views of it show the same */
-        *change = mount_change(node, frame, frame);
+        *change = change_of_frames(node, frame, frame);
         change->only_attributes = true;
     }
     answer->error = mount_attributes(mount, inode, &answer->st, &answer->timeout);
@@ -134,7 +134,7 @@ static int truncate_matrix(struct mount *mount, const struct node *node, struct 
     error = file ? 0 : matrix_begin(mount->matrices, node, &now.matrix);
     struct matrix *matrix = file ? file->matrix : now.matrix;
     if (!error) {
-        *change = mount_change(node, inode.frame, inode.frame);
+        *change = change_of_frames(node, inode.frame, inode.frame);
         change->views = 1u << inode_view(inode);
         error = matrix_resize(mount->matrices, matrix, inode_view(inode), size);
     }
@@ -176,7 +176,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     if (is_before_writing(views, kind, file, by_opening, size)) {
         staging_truncate_dense(mount->staging, file->staged);
         atomic_store(&file->has_asked, true);
-        *change = mount_change(node, inode.frame, inode.frame);
+        *change = change_of_frames(node, inode.frame, inode.frame);
         change->views = 1u << kind;
         return 0;
     }
@@ -195,7 +195,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     }
     /* A truncation to nothing that is staged is applied when another view is looked at: they all
      * must be asked for again. */
-    *change = mount_change(node, changed.first, changed.last);
+    *change = change_of_frames(node, changed.first, changed.last);
     if (is_changed)
         mount_written(mount, node, changed.first, changed.last);
     return error;

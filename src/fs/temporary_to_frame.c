@@ -3,12 +3,12 @@
  * must not keep other programs from the HDF5 file. */
 #include <errno.h>
 
-#include "fs/entry_names.h"
+#include "fs/frame_names.h"
 #include "fs/interrupt.h"
 #include "fs/mount.h"
 #include "fs/refusal.h"
 
-static bool has_writable_view(struct views *views, const struct entry_series *series)
+static bool has_writable_view(struct views *views, const struct frame_names *series)
 {
     for (unsigned i = 0; i < series->n_views; i++)
         if (view_writable(views, series->view[i]))
@@ -19,7 +19,7 @@ static bool has_writable_view(struct views *views, const struct entry_series *se
 int mount_place(struct mount *mount, struct inode directory, struct temporary_place *place)
 {
     const struct node *node = node_get(mount->nodes, directory.node);
-    const struct entry_series *series = entry_series(directory.entry);
+    const struct frame_names *series = frame_names_in(directory.entry);
     struct views *views;
     if (!node)
         return -ESTALE;
@@ -136,7 +136,7 @@ int mount_become(struct mount *mount, struct temporary *temporary, struct inode 
         (void)mount_undo_removal(mount, directory, name);
     }
     if (!error || (error != -EINVAL && error != -EFBIG && error != -EEXIST))
-        *change = mount_change_since(target.node, target.views, frames, frame, frame);
+        *change = change_since(target.node, target.views, frames, frame, frame);
     if (frame >= frames)
         change->names = true;
     node_put_views(mount->nodes, target.node);

@@ -17,7 +17,7 @@ static int write_staged(struct mount *mount, struct open_file *file, const struc
     if (error)
         return error;
     mount_asked(mount, file->node, file->inode.frame);
-    *change = mount_change(file->node, file->inode.frame, file->inode.frame);
+    *change = change_of_frames(file->node, file->inode.frame, file->inode.frame);
     change->views = 1u << VIEW_DEFINED; /* the others, when it is applied */
     atomic_store(&file->has_staged, true);
     return 0;
@@ -67,9 +67,9 @@ static int write_view(fuse_req_t request, struct mount *mount, struct open_file 
         return error;
     struct view_frames changed =
         view_frames_of(file->views, kind, frame, bytes->offset, error ? bytes->n : *written);
-    *change = was_empty ? open_file_change(file, frames)
-                        : mount_change_since(file->node, file->views, frames, changed.first,
-                                             changed.last);
+    *change = was_empty
+                  ? open_file_change(file, frames)
+                  : change_since(file->node, file->views, frames, changed.first, changed.last);
     mount_written(mount, file->node, change->first, change->last);
     return error;
 }
@@ -97,7 +97,7 @@ static bool refuse(struct mount *mount, struct open_file *file)
  * because it may hold some of them until then, and before a close is answered. */
 static void notify_refused(struct mount *mount, const struct open_file *file)
 {
-    struct change change = mount_change(file->node, file->inode.frame, file->inode.frame);
+    struct change change = change_of_frames(file->node, file->inode.frame, file->inode.frame);
     change.views = 1u << inode_view(file->inode);
     notify_change(mount->notify, &change, 0, NULL, NULL);
 }

@@ -21,20 +21,6 @@ void mount_applied(struct mount *mount, const struct node *node, uint64_t first,
     mount_note(mount, node);
 }
 
-struct change mount_change(const struct node *node, uint64_t first, uint64_t last)
-{
-    return (struct change){.node = node, .first = first, .last = last, .views = CHANGED_VIEWS};
-}
-
-struct change mount_change_since(const struct node *node, struct views *views, uint64_t frames,
-                                 uint64_t first, uint64_t last)
-{
-    bool has_more = views_frames(views) > frames;
-    struct change change = mount_change(node, has_more && frames < first ? frames : first, last);
-    change.names = has_more;
-    return change;
-}
-
 /* The close that is waited for may need requests that are still to be read. */
 static void apply_staged(struct mount *mount, const struct node *node, enum view_kind view,
                          uint64_t frame, bool itself)

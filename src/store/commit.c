@@ -126,7 +126,7 @@ static int commit_end(struct store *store, uint64_t new_end)
         error = file_sync(store, true);
     if (error)
         return error;
-    error = store->temporary ? create_publish(store) : tell_followers(store);
+    error = store->temporary ? publish(store) : tell_followers(store);
     if (error)
         return error;
     begin_anew(store, new_end);
@@ -255,7 +255,7 @@ static int commit(struct store *store)
 
 int store_commit(struct store *store)
 {
-    int error = raw_sync(store);
+    int error = unsynced_raw_sync(store);
     if (error)
         return error;
     pthread_mutex_lock(&store->change);

@@ -1,4 +1,4 @@
-/* New stores: a file under a temporary name, which gets its own with the first commit. */
+/* New stores: a file under a temporary name, which gets its own with the first commit (publish.c). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -42,70 +42,6 @@ static int find_place(struct store *store)
     char *place = realpath(store->path, NULL);
     int error = place ? 0 : errno == ENOENT ? name_new_place(store, &place) : -errno;
     return error ? error : place_take(store, place);
-}
-
-static bool exists(const struct store *store, const char *path)
-{
-    struct stat st;
-    return fstatat(store->folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
-/* A journal beside the place would be taken for the new file's or, if it were removed first, leave
- * the old file half changed. So the old file is recovered before it is replaced; if there is none
- * it was moved away without its journal. */
-static int settle_journal(struct store *store)
-{
-    struct store *old;
-    if (!exists(store, store->journal))
-        return 0;
-    int error = store_open_writable(store->place, &old);
-    if (!error)
-        store_close(old);
-    return error == -ENOENT ? journal_clear_way(store) : error;
-}
-
-static bool is_unchanged(const struct stat *st, const struct stat *known)
-{
-    return st->st_dev == known->st_dev && st->st_ino == known->st_ino &&
-           st->st_size == known->st_size && st->st_mtim.tv_sec == known->st_mtim.tv_sec &&
-           st->st_mtim.tv_nsec == known->st_mtim.tv_nsec;
-}
-
-/* Whether the file at the place may be replaced. It is locked shared from then on. */
-static int check_replaced(const struct store *store, int fd)
-{
-    struct stat st;
-    if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-        return -EBUSY;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode))
-        return -EEXIST;
-    if (!store->replaced || is_unchanged(&st, store->replaced))
-        return 0;
-    log_error("%s: another program has changed it: it is not replaced", store->path);
-    return -EBUSY;
-}
-
-/* Whether the place may be taken: the file that is there is not locked by a writer. *held: that file, locked
- * until the caller closes it, or -1. */
-static int check_free(struct store *store, int *held)
-{
-    *held = -1;
-    if (!store->replace)
-        return exists(store, store->place) ? -EEXIST : journal_clear_way(store);
-    int error = settle_journal(store);
-    if (error)
-        return error;
-    int fd = openat(store->folder, place_entry(store->place), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
-    error = check_replaced(store, fd);
-    if (error)
-        close(fd);
-    else
-        *held = fd;
-    return error;
 }
 
 /* ---- Temporary names: .NAME.XXXXXX.sparsefs ---- */
@@ -172,7 +108,7 @@ static bool is_temporary(const char *entry, const char *name)
            !strcmp(entry + TEMPORARY_DIGITS, TEMPORARY_ENDING);
 }
 
-/* Creates a file, which is locked. */
+/* A new file that no process has locked any more, which its creator would. */
 static bool remove_if_left(int directory, const char *entry)
 {
     int fd = openat(directory, entry, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
@@ -225,7 +161,7 @@ static int create(const char *path, bool replace, const struct stat *replaced, m
     store->unnamed = true;
     int error = find_place(store);
     if (!error)
-        error = check_free(store, &held);
+        error = publish_check(store, &held);
     if (held >= 0)
         close(held);
     if (!error) {
@@ -262,35 +198,4 @@ int store_create_as(const char *path, bool replace, mode_t mode, struct store **
 int create_in_place_of(const char *path, const struct stat *replaced, struct store **out)
 {
     return create(path, true, replaced, default_mode(path, true), out);
-}
-
-/* For file systems that cannot rename without replacing: link and unlink. */
-static int rename_to_free(int folder, const char *from, const char *to)
-{
-    if (renameat2(folder, from, folder, to, RENAME_NOREPLACE) == 0)
-        return 0;
-    if (errno != EINVAL && errno != ENOSYS)
-        return -errno;
-    return linkat(folder, from, folder, to, 0) < 0 || unlinkat(folder, from, 0) < 0 ? -errno : 0;
-}
-
-int create_publish(struct store *store)
-{
-    const char *from = place_entry(store->temporary), *to = place_entry(store->place);
-    int held = -1,
-        error = place_leads(store, store->temporary) ? check_free(store, &held) : -ESTALE;
-    if (!error && store->replace)
-        error = renameat(store->folder, from, store->folder, to) < 0 ? -errno : 0;
-    else if (!error)
-        error = rename_to_free(store->folder, from, to);
-    if (held >= 0)
-        close(held);
-    if (error) {
-        log_error("%s: cannot give it its name: %s", store->path, strerror(-error));
-        return error;
-    }
-    free(store->temporary);
-    store->temporary = NULL;
-    (void)counter_advance(store); /* if it cannot be written the first journal reports it */
-    return 0;
 }

@@ -207,7 +207,7 @@ static int begin_alone(struct store *store)
         error = journal_recover(store);
     if (!error && store->writable) {
         place_forget_note(store);
-        spare_take(store);
+        free_space_take(store);
     }
     return error;
 }
@@ -336,14 +336,14 @@ int store_close(struct store *store)
             discard(store);
             end_journal(store);
             if (store->writable)
-                spare_note(store);
+                free_space_note(store);
             counter_remove(store);
         }
         close(store->fd);
     }
     if (store->hold >= 0)
         close(store->hold);
-    raw_forget(store);
+    unsynced_raw_forget(store);
     pages_clear(store);
     unsynced_clear(store, UINT64_MAX);
     unsynced_trim(store);

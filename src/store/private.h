@@ -65,7 +65,7 @@ struct standing {
     uint64_t pages[MOST_STANDING + MAX_WITNESSES]; /* numbers of them all, ascending */
 };
 
-/* Which files it may lead to (elsewhere.c). */
+/* Which files it may lead to (reach.c). */
 struct reach {
     const struct store *top; /* from which the first file was reached; NULL: this one */
     char *files;             /* a folder that is allowed, too; or NULL */
@@ -86,7 +86,7 @@ struct store {
     char *path;                      /* as given */
     const struct store_found *found; /* while opening: it, not the path, is used; or NULL */
     int folder;               /* that the file is in: all names in it are used relative to it */
-    pthread_mutex_t raw_lock; /* guards the next two (raw.c): */
+    pthread_mutex_t raw_lock; /* guards the next two (unsynced_raw.c): */
     struct raw *raw;          /* files that are to be synced, the longest written first */
     unsigned n_raw;
     pthread_mutex_t folder_lock; /* folder_lock keeps the folder open, for users who do not hold
@@ -173,10 +173,10 @@ struct store {
                                    * changed */
 };
 
-/* raw.c: what was written of external raw data is durable, or an error of fsync(2) is told, once;
+/* unsynced_raw.c: what was written of external raw data is durable, or an error of fsync(2) is told, once;
  * and forgetting of it. */
-int raw_sync(struct store *store);
-void raw_forget(struct store *store);
+int unsynced_raw_sync(struct store *store);
+void unsynced_raw_forget(struct store *store);
 
 /* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
  * store_open names. */
@@ -237,11 +237,11 @@ bool place_note(struct store *store);
 void place_forget_note(struct store *store);
 char *place_noted(const struct store *store);
 
-/* spare.c: reads the note of free space into `free`, if it is of the present state of the file, and
+/* free_space_note.c: reads the note of free space into `free`, if it is of the present state of the file, and
  * removes it. And writes the note, for a file that is complete and synced. For writers, under their
  * lock; the caller holds `change`, or is the only user. */
-void spare_take(struct store *store);
-void spare_note(struct store *store);
+void free_space_take(struct store *store);
+void free_space_note(struct store *store);
 
 /* follow.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
  * another file has its place. And n bytes of a followed file. */
@@ -366,8 +366,14 @@ void snapshots_keep(struct store *store);
 /* snapshot.c: what was freed since the last commit is free, or later when no snapshot needs it. */
 void snapshots_free_pending(struct store *store);
 
-/* create.c: gives a store that was created its name. */
-int create_publish(struct store *store);
+/* publish.c: whether the place of a new store may be taken: -EEXIST: it has a file and is not to be replaced;
+ * -EBUSY: a writer has it locked, or it was changed (create_in_place_of). *held: the file that is there, locked
+ * shared until the caller closes it, or -1, also after errors. */
+int publish_check(struct store *store, int *held);
+
+/* publish.c: gives a store that was created its name, by one rename; with an error the temporary name stays, which
+ * is logged. -ESTALE: that name is another file's; errors of publish_check and rename(2). */
+int publish(struct store *store);
 
 /* create.c: as store_create, for the place of a file of which this is known: -EBUSY, now or at the
  * first commit, if it was changed since. *replaced stays the caller's until then. */

@@ -118,7 +118,7 @@ static int begin(struct store *store)
     if (error)
         return error;
     place_forget_note(store);
-    spare_take(store);
+    free_space_take(store);
     store->is_shared = false;
     store->refused = 0;
     atomic_store(&store->lost_lock, false);
@@ -150,7 +150,7 @@ int store_end_writing(struct store *store)
         counter_remove(store);
         error = share_look(store, &store->seen);
         if (!error)
-            spare_note(store);
+            free_space_note(store);
     }
     store->is_shared = !error;
     if (!error)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fs/entry_names.h"
+#include "fs/frame_names.h"
 #include "fs/inode.h"
 
 static const unsigned directories[] = {ENTRY_FRAMES,   ENTRY_RAW_DIR,    ENTRY_NPY_DIR,
@@ -18,21 +19,21 @@ static void every_name_leads_back_to_its_frame(void **state)
     (void)state;
     static const uint64_t counts[] = {1, 10, 11, 999999, 1000000, 1000001, 10000000};
     for (size_t d = 0; d < COUNT(directories); d++) {
-        const struct entry_series *series = entry_series(directories[d]);
+        const struct frame_names *series = frame_names_in(directories[d]);
         for (size_t c = 0; c < COUNT(counts); c++) {
             for (uint64_t first = 0; first < 2; first++) {
-                int width = entry_width(series, counts[c], first);
+                int width = frame_name_width(series, counts[c], first);
                 for (int k = 0; k < 200; k++) {
                     uint64_t frame = k == 0 ? 0 : k == 1 ? counts[c] - 1 : random_below(counts[c]);
                     unsigned which = (unsigned)random_below(series->n_views);
-                    char name[ENTRY_NAME_BYTES], expected[ENTRY_NAME_BYTES];
+                    char name[FRAME_NAME_BYTES], expected[FRAME_NAME_BYTES];
                     uint64_t number;
                     enum view_kind view;
-                    entry_format(series, which, frame + first, width, name);
+                    frame_name_format(series, which, frame + first, width, name);
                     snprintf(expected, sizeof(expected), "%0*" PRIu64 "%s",
                              series->padded ? width : 1, frame + first, series->suffix[which]);
                     assert_string_equal(name, expected);
-                    assert_true(entry_parse(series, name, 0, &number, &view));
+                    assert_true(frame_name_parse(series, name, 0, &number, &view));
                     assert_int_equal(number, frame + first);
                     assert_int_equal(view, series->view[which]);
                 }
@@ -53,10 +54,11 @@ static void padding_is_to_the_last_number_and_at_least_6(void **state)
         {1000001, 0, 7}, {10000000, 0, 7}, {10000000, 1, 8}, {UINT64_C(10000000000), 0, 10},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        assert_int_equal(entry_width(entry_series(ENTRY_RAW_DIR), cases[i].frames, cases[i].first),
-                         cases[i].width);
-        assert_int_equal(entry_width(entry_series(ENTRY_FRAMES), cases[i].frames, cases[i].first),
-                         1);
+        assert_int_equal(
+            frame_name_width(frame_names_in(ENTRY_RAW_DIR), cases[i].frames, cases[i].first),
+            cases[i].width);
+        assert_int_equal(
+            frame_name_width(frame_names_in(ENTRY_FRAMES), cases[i].frames, cases[i].first), 1);
     }
 }
 
@@ -69,7 +71,8 @@ static void any_padding_is_accepted(void **state)
         for (size_t d = 0; d < 2; d++) {
             uint64_t number = 0;
             enum view_kind view = VIEW_KINDS;
-            assert_true(entry_parse(entry_series(directories[d]), names[i], 0, &number, &view));
+            assert_true(
+                frame_name_parse(frame_names_in(directories[d]), names[i], 0, &number, &view));
             assert_int_equal(number, 42);
             assert_int_equal(view, VIEW_RAW);
         }
@@ -79,20 +82,20 @@ static void any_padding_is_accepted(void **state)
 static void the_largest_numbers_fit(void **state)
 {
     (void)state;
-    const struct entry_series *series = entry_series(ENTRY_VALUES_DIR);
-    char name[ENTRY_NAME_BYTES];
+    const struct frame_names *series = frame_names_in(ENTRY_VALUES_DIR);
+    char name[FRAME_NAME_BYTES];
     uint64_t number;
     enum view_kind view;
-    entry_format(series, 0, UINT64_MAX, 20, name);
+    frame_name_format(series, 0, UINT64_MAX, 20, name);
     assert_string_equal(name, "18446744073709551615.values");
-    assert_true(entry_parse(series, name, 0, &number, &view));
+    assert_true(frame_name_parse(series, name, 0, &number, &view));
     assert_int_equal(number, UINT64_MAX);
-    assert_true(entry_parse(series, "12.values", 12, &number, &view));
+    assert_true(frame_name_parse(series, "12.values", 12, &number, &view));
     assert_int_equal(number, 0);
-    assert_false(entry_parse(series, "11.values", 12, &number, &view));
-    assert_false(entry_parse(series, "18446744073709551616.values", 0, &number, &view));
-    assert_false(entry_parse(series, "99999999999999999999.values", 0, &number, &view));
-    assert_false(entry_parse(series, "100000000000000000000000.values", 0, &number, &view));
+    assert_false(frame_name_parse(series, "11.values", 12, &number, &view));
+    assert_false(frame_name_parse(series, "18446744073709551616.values", 0, &number, &view));
+    assert_false(frame_name_parse(series, "99999999999999999999.values", 0, &number, &view));
+    assert_false(frame_name_parse(series, "100000000000000000000000.values", 0, &number, &view));
 }
 
 static void what_is_not_a_number_and_a_suffix_is_refused(void **state)
@@ -105,7 +108,7 @@ static void what_is_not_a_number_and_a_suffix_is_refused(void **state)
     for (size_t i = 0; i < COUNT(wrong); i++) {
         uint64_t number = 7;
         enum view_kind view = VIEW_KINDS;
-        assert_false(entry_parse(entry_series(ENTRY_FRAMES), wrong[i], 0, &number, &view));
+        assert_false(frame_name_parse(frame_names_in(ENTRY_FRAMES), wrong[i], 0, &number, &view));
         assert_int_equal(number, 7);
         assert_int_equal(view, VIEW_KINDS);
     }
@@ -118,7 +121,7 @@ static void only_directories_of_frames_are_series(void **state)
         bool is_series = entry == ENTRY_ZARR_DIR; /* whose names are other ones */
         for (size_t d = 0; d < COUNT(directories); d++)
             is_series |= entry == directories[d];
-        assert_int_equal(entry_series(entry) != NULL, is_series);
+        assert_int_equal(frame_names_in(entry) != NULL, is_series);
         assert_int_equal(entry_names(entry) != NULL,
                          entry == ENTRY_NODE || entry == ENTRY_CSR_DIR || entry == ENTRY_ZARR_DIR);
     }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/name.h"
+#include "fs/link_names.h"
 
 static bool is_file_name(const char *name)
 {
@@ -84,21 +84,21 @@ static void random_link(char *link, size_t n)
 static void check_round_trip(const char *link, bool in_root)
 {
     char *name = allocate(NAME_BYTES), *again = allocate(NAME_BYTES);
-    name_encode(link, in_root, name);
+    link_name_encode(link, in_root, name);
     assert_true(is_file_name(name));
     if (in_root)
         assert_string_not_equal(name, NAME_CONTROL);
     assert_int_not_equal(strncmp(name, NAME_EXTERNAL, strlen(NAME_EXTERNAL)), 0);
     assert_string_not_equal(name, NAME_USER_DEFINED);
     assert_string_not_equal(name, NAME_TOO_DEEP);
-    if (name_is_cut(name)) {
+    if (link_name_is_cut(name)) {
         assert_true(strlen(link) > 80); /* three bytes for one at most */
         const char *hash = strstr(name, "%~") + 2;
         assert_int_equal(strspn(hash, "0123456789abcdef"), 16);
         assert_int_equal(hash[16], '\0');
-        assert_false(name_decode(name, in_root, again));
+        assert_false(link_name_decode(name, in_root, again));
     } else {
-        assert_true(name_decode(name, in_root, again));
+        assert_true(link_name_decode(name, in_root, again));
         assert_string_equal(again, link);
     }
     free(again);
@@ -130,10 +130,10 @@ static void ordinary_names_stay_as_they_are(void **state)
     memset(longest, 'x', 255);
     longest[255] = '\0';
     for (size_t i = 0; i < COUNT(ordinary); i++) {
-        name_encode(ordinary[i], true, name);
+        link_name_encode(ordinary[i], true, name);
         assert_string_equal(name, ordinary[i]);
     }
-    name_encode(longest, true, name);
+    link_name_encode(longest, true, name);
     assert_string_equal(name, longest);
 }
 
@@ -155,7 +155,7 @@ static void names_with_a_meaning_are_spelled_out(void **state)
     };
     char name[NAME_BYTES];
     for (size_t i = 0; i < COUNT(cases); i++) {
-        name_encode(cases[i].link, cases[i].in_root, name);
+        link_name_encode(cases[i].link, cases[i].in_root, name);
         assert_string_equal(name, cases[i].name);
     }
 }
@@ -190,7 +190,7 @@ static void no_two_links_share_a_name(void **state)
                 strcpy(link, pairs[random_below(i)].link);
                 link[random_below(strlen(link))] = "%~.2Ex"[random_below(6)];
             }
-            name_encode(link, in_root, pairs[i].name);
+            link_name_encode(link, in_root, pairs[i].name);
         }
         qsort(pairs, PAIRS, sizeof(*pairs), by_name);
         for (size_t i = 1; i < PAIRS; i++)
@@ -207,11 +207,11 @@ static void other_spellings_are_no_names(void **state)
                                         "%2E.", "%2Esparsefs", "%2E%2e", "a%20b", "%~0123"};
     char link[NAME_BYTES], too_long[301];
     for (size_t i = 0; i < COUNT(wrong); i++)
-        assert_false(name_decode(wrong[i], false, link));
-    assert_false(name_decode(".sparsefs", true, link));
+        assert_false(link_name_decode(wrong[i], false, link));
+    assert_false(link_name_decode(".sparsefs", true, link));
     memset(too_long, 'x', 300);
     too_long[300] = '\0';
-    assert_false(name_decode(too_long, false, link));
+    assert_false(link_name_decode(too_long, false, link));
 }
 
 TEST_MAIN(cmocka_unit_test(names_lead_back_to_their_links),

@@ -1,7 +1,7 @@
 /* HDF5 link names as file names. Nearly all are the same; the others are percent-encoded, so that
  * every link has exactly one file name and no name means anything to a path walk. */
-#ifndef SPARSEFS_FS_NAME_H
-#define SPARSEFS_FS_NAME_H
+#ifndef SPARSEFS_FS_LINK_NAMES_H
+#define SPARSEFS_FS_LINK_NAMES_H
 
 #include <stdbool.h>
 
@@ -21,14 +21,14 @@
 /* Encoded are: "." and "..", a link at the root called .sparsefs (in_root), the first letter of a
  * target that leads nowhere, '/', and in names in which '%' stands before two hexadecimal digits or
  * '~', each '%'. What is longer than a file name can be is cut and ends in "%~" and a hash of the whole. */
-void name_encode(const char *link, bool in_root, char name[NAME_BYTES]);
+void link_name_encode(const char *link, bool in_root, char name[NAME_BYTES]);
 
 /* The link that a file name stands for; false if it cannot be told from the name alone (cut) or if
  * there can be none. `link` has room for NAME_BYTES. */
-bool name_decode(const char *name, bool in_root, char link[NAME_BYTES]);
+bool link_name_decode(const char *name, bool in_root, char link[NAME_BYTES]);
 
 /* Whether the name can only be one that was cut, as it contains "%~": its link is found by encoding all
  * links of the group. */
-bool name_is_cut(const char *name);
+bool link_name_is_cut(const char *name);
 
 #endif

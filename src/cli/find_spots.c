@@ -1,7 +1,7 @@
 /* Sums over squares around every element, in time that is that of a few additions for each,
  * whatever their values. Nothing is ever subtracted from a sum: a large value that a window has
  * left behind would leave its rounding error there. */
-#include "cli/background.h"
+#include "cli/find_spots.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -122,7 +122,7 @@ static void find(struct rows *rows, const struct image *image, double sigma,
     }
 }
 
-int background_find(const struct image *image, double sigma, unsigned char *found)
+int find_spots(const struct image *image, double sigma, unsigned char *found)
 {
     struct rows rows;
     unsigned char *bright = malloc(image->width * image->height);

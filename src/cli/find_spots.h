@@ -1,6 +1,6 @@
 /* Finding elements of an image that stand out of what surrounds them. */
-#ifndef SPARSEFS_CLI_BACKGROUND_H
-#define SPARSEFS_CLI_BACKGROUND_H
+#ifndef SPARSEFS_CLI_FIND_SPOTS_H
+#define SPARSEFS_CLI_FIND_SPOTS_H
 
 #include <stddef.h>
 
@@ -23,6 +23,6 @@ struct image {
 
 /* Sets for every element whether it is good, has a background, and is more than so many sigma above
  * its mean. -ENOMEM. */
-int background_find(const struct image *image, double sigma, unsigned char *found);
+int find_spots(const struct image *image, double sigma, unsigned char *found);
 
 #endif

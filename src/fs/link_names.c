@@ -1,5 +1,5 @@
 /* Percent-encoding of link names (as RFC 3986, section 2.1, spells it). */
-#include "fs/name.h"
+#include "fs/link_names.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -46,7 +46,7 @@ static uint64_t hash(const char *s)
     return h;
 }
 
-void name_encode(const char *link, bool in_root, char name[NAME_BYTES])
+void link_name_encode(const char *link, bool in_root, char name[NAME_BYTES])
 {
     bool encode = must_encode(link, in_root);
     bool is_other = is_reserved(link, in_root);
@@ -69,12 +69,12 @@ void name_encode(const char *link, bool in_root, char name[NAME_BYTES])
     name[n] = '\0';
 }
 
-bool name_is_cut(const char *name)
+bool link_name_is_cut(const char *name)
 {
     return strstr(name, "%~") != NULL;
 }
 
-bool name_decode(const char *name, bool in_root, char link[NAME_BYTES])
+bool link_name_decode(const char *name, bool in_root, char link[NAME_BYTES])
 {
     char again[NAME_BYTES];
     size_t n = 0;
@@ -94,6 +94,6 @@ bool name_decode(const char *name, bool in_root, char link[NAME_BYTES])
     }
     link[n] = '\0';
     /* Only the one spelling that we show is a name. */
-    name_encode(link, in_root, again);
+    link_name_encode(link, in_root, again);
     return !strcmp(name, again);
 }

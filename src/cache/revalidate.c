@@ -21,7 +21,7 @@ static uint64_t sum_of(const char *bytes, size_t n)
     return sum;
 }
 
-void stored_note(struct chunk *chunk, uint64_t offset, size_t n, const void *bytes)
+void revalidate_note(struct chunk *chunk, uint64_t offset, size_t n, const void *bytes)
 {
     const struct layout *layout = chunk->dataset->layout;
     if (!store_is_following(layout->store))
@@ -63,7 +63,7 @@ static int compare(struct cache *cache, struct chunk *chunk, bool *same)
     return error;
 }
 
-int stored_compare(struct cache *cache, struct chunk *chunk)
+int revalidate(struct cache *cache, struct chunk *chunk)
 {
     bool same = false;
     size_t bytes = pool_block_size((size_t)chunk->record.size);

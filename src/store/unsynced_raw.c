@@ -76,7 +76,7 @@ int store_raw_written(struct store *store, int fd)
     return error;
 }
 
-int raw_sync(struct store *store)
+int unsynced_raw_sync(struct store *store)
 {
     struct raw *raw, *next, *written;
     pthread_mutex_lock(&store->raw_lock);
@@ -93,7 +93,7 @@ int raw_sync(struct store *store)
     return error;
 }
 
-void raw_forget(struct store *store)
+void unsynced_raw_forget(struct store *store)
 {
     struct raw *raw, *next;
     DL_FOREACH_SAFE (store->raw, raw, next)

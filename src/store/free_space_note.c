@@ -101,7 +101,7 @@ static void write_note(const struct store *store, struct spare *spare, struct ra
     }
 }
 
-void spare_note(struct store *store)
+void free_space_note(struct store *store)
 {
     size_t n;
     if (store->temporary || store->unapplied || store->stray || store->standing.stands ||
@@ -128,7 +128,7 @@ static bool is_sound(const struct spare *spare, size_t n)
     return true;
 }
 
-void spare_take(struct store *store)
+void free_space_take(struct store *store)
 {
     struct spare now, *spare = malloc(MOST_BYTES);
     ssize_t bytes = spare ? fgetxattr(store->fd, NOTE, spare, MOST_BYTES) : -1;

@@ -1,0 +1,104 @@
+/* A new file takes its name, and the place of the file that it replaces. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "store/private.h"
+
+static bool exists(const struct store *store, const char *path)
+{
+    struct stat st;
+    return fstatat(store->folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* A journal beside the place would be taken for the new file's or, if it were removed first, leave
+ * the old file half changed. So the old file is recovered before it is replaced; if there is none
+ * it was moved away without its journal. */
+static int settle_journal(struct store *store)
+{
+    struct store *old;
+    if (!exists(store, store->journal))
+        return 0;
+    int error = store_open_writable(store->place, &old);
+    if (!error)
+        store_close(old);
+    return error == -ENOENT ? journal_clear_way(store) : error;
+}
+
+static bool is_unchanged(const struct stat *st, const struct stat *known)
+{
+    return st->st_dev == known->st_dev && st->st_ino == known->st_ino &&
+           st->st_size == known->st_size && st->st_mtim.tv_sec == known->st_mtim.tv_sec &&
+           st->st_mtim.tv_nsec == known->st_mtim.tv_nsec;
+}
+
+/* Whether the file at the place may be replaced. It is locked shared from then on. */
+static int check_replaced(const struct store *store, int fd)
+{
+    struct stat st;
+    if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return -EBUSY;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EEXIST;
+    if (!store->replaced || is_unchanged(&st, store->replaced))
+        return 0;
+    log_error("%s: another program has changed it: it is not replaced", store->path);
+    return -EBUSY;
+}
+
+int publish_check(struct store *store, int *held)
+{
+    *held = -1;
+    if (!store->replace)
+        return exists(store, store->place) ? -EEXIST : journal_clear_way(store);
+    int error = settle_journal(store);
+    if (error)
+        return error;
+    int fd = openat(store->folder, place_entry(store->place), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    error = check_replaced(store, fd);
+    if (error)
+        close(fd);
+    else
+        *held = fd;
+    return error;
+}
+
+/* For file systems that cannot rename without replacing: link and unlink. */
+static int rename_to_free(int folder, const char *from, const char *to)
+{
+    if (renameat2(folder, from, folder, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -errno;
+    return linkat(folder, from, folder, to, 0) < 0 || unlinkat(folder, from, 0) < 0 ? -errno : 0;
+}
+
+int publish(struct store *store)
+{
+    const char *from = place_entry(store->temporary), *to = place_entry(store->place);
+    int held = -1,
+        error = place_leads(store, store->temporary) ? publish_check(store, &held) : -ESTALE;
+    if (!error && store->replace)
+        error = renameat(store->folder, from, store->folder, to) < 0 ? -errno : 0;
+    else if (!error)
+        error = rename_to_free(store->folder, from, to);
+    if (held >= 0)
+        close(held);
+    if (error) {
+        log_error("%s: cannot give it its name: %s", store->path, strerror(-error));
+        return error;
+    }
+    free(store->temporary);
+    store->temporary = NULL;
+    (void)counter_advance(store); /* if it cannot be written the first journal reports it */
+    return 0;
+}
