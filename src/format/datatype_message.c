@@ -12,6 +12,10 @@
 #define MAX_NESTING 32
 #define MAX_RANK    32
 
+/* Versions: in 4 only references differ from 3, which libhdf5 1.10 knows, too. */
+#define NEWEST  4
+#define LOWERED 3
+
 /* What libhdf5 converts numbers in, without asking: a float, and its exponent. */
 #define MOST_FLOAT_BYTES   256
 #define MOST_EXPONENT_BITS 64
@@ -37,7 +41,16 @@ struct sizes {
                          * sound datatype comes near */
 };
 
-static int check(struct cursor *c, int depth, struct sizes *sizes, struct why *why);
+/* Through a message and those in it. */
+struct walk {
+    struct cursor c;
+    int depth;
+    struct why *why;
+    const unsigned char *message;
+    unsigned char *lowered; /* a copy of it, of which versions are changed; or NULL */
+};
+
+static int check(struct walk *walk, struct sizes *sizes);
 
 /* A name and its NUL; before version 3 a multiple of 8 bytes. */
 static void skip_name(struct cursor *c, unsigned version)
@@ -61,22 +74,23 @@ static unsigned offset_width(unsigned version, uint64_t size)
 }
 
 /* The bits of a number: those that count, in an element of size bytes. */
-static int check_bits(struct cursor *c, uint64_t size, uint64_t *precision, struct why *why)
+static int check_bits(struct walk *walk, uint64_t size, uint64_t *precision)
 {
+    struct cursor *c = &walk->c;
     uint64_t offset = cursor_uint(c, 2);
     *precision = cursor_uint(c, 2);
     if (!c->failed && (*precision == 0 || offset + *precision > 8 * size))
-        return why_damaged(why,
+        return why_damaged(walk->why,
                            NAME ": %" PRIu64 " bits from bit %" PRIu64 " on, of %" PRIu64 " bytes",
                            *precision, offset, size);
     return 0;
 }
 
-static int check_float(struct cursor *c, unsigned version, uint64_t bits, uint64_t size,
-                       struct why *why)
+static int check_float(struct walk *walk, unsigned version, uint64_t bits, uint64_t size)
 {
+    struct cursor *c = &walk->c;
     uint64_t precision, sign = bits >> 8 & 0xff;
-    int error = check_bits(c, size, &precision, why);
+    int error = check_bits(walk, size, &precision);
     if (error)
         return error;
     uint64_t exponent_at = cursor_uint(c, 1), exponent = cursor_uint(c, 1);
@@ -87,53 +101,53 @@ static int check_float(struct cursor *c, unsigned version, uint64_t bits, uint64
         (size > MOST_FLOAT_BYTES || (is_vax && size % 2 != 0) || sign >= precision ||
          exponent < 1 || exponent > MOST_EXPONENT_BITS || exponent_at + exponent > precision ||
          mantissa < 1 || mantissa_at + mantissa > precision))
-        return why_damaged(why, NAME ": a float whose parts lie outside of it");
+        return why_damaged(walk->why, NAME ": a float whose parts lie outside of it");
     return 0;
 }
 
-static int check_compound(struct cursor *c, unsigned version, unsigned n, struct sizes *sizes,
-                          int depth, struct why *why)
+static int check_compound(struct walk *walk, unsigned version, unsigned n, struct sizes *sizes)
 {
+    struct cursor *c = &walk->c;
     uint64_t size = sizes->stored;
-    int error = n > 0 ? 0 : why_damaged(why, NAME ": a compound without members");
+    int error = n > 0 ? 0 : why_damaged(walk->why, NAME ": a compound without members");
     for (unsigned i = 0; i < n && !error; i++) {
         struct sizes member;
         skip_name(c, version);
         uint64_t offset = cursor_uint(c, offset_width(version, size));
         if (version == 1)
             cursor_skip(c, 28); /* dims, as of old */
-        error = check(c, depth + 1, &member, why);
+        error = check(walk, &member);
         if (!error && (member.stored > size || offset > size - member.stored))
-            error = why_damaged(why, NAME ": member %u lies outside of its compound", i);
+            error = why_damaged(walk->why, NAME ": member %u lies outside of its compound", i);
         if (!error)
             sizes->in_chunks += member.in_chunks - member.stored;
     }
     return error;
 }
 
-static int check_enum(struct cursor *c, unsigned version, unsigned n, uint64_t size, int depth,
-                      struct why *why)
+static int check_enum(struct walk *walk, unsigned version, unsigned n, uint64_t size)
 {
+    struct cursor *c = &walk->c;
     struct sizes base;
     if (c->left > 0 && (c->at[0] & 15) != CLASS_INTEGER)
-        return why_damaged(why, NAME ": an enumeration of what are no integers");
-    int error = check(c, depth + 1, &base, why);
+        return why_damaged(walk->why, NAME ": an enumeration of what are no integers");
+    int error = check(walk, &base);
     if (error)
         return error;
     if (base.stored != size)
-        return why_damaged(why, NAME ": an enumeration of other size than its base");
+        return why_damaged(walk->why, NAME ": an enumeration of other size than its base");
     for (unsigned i = 0; i < n && !c->failed; i++)
         skip_name(c, version);
     cursor_skip(c, n * base.stored);
     return 0;
 }
 
-static int check_array(struct cursor *c, unsigned version, struct sizes *sizes, int depth,
-                       struct why *why)
+static int check_array(struct walk *walk, unsigned version, struct sizes *sizes)
 {
+    struct cursor *c = &walk->c;
     unsigned rank = (unsigned)cursor_uint(c, 1);
     if (version < 2 || rank < 1 || rank > MAX_RANK)
-        return why_damaged(why, NAME ": an array of version %u and rank %u", version, rank);
+        return why_damaged(walk->why, NAME ": an array of version %u and rank %u", version, rank);
     uint64_t dims = 1, size;
     struct sizes base;
     bool overflow = false;
@@ -143,26 +157,27 @@ static int check_array(struct cursor *c, unsigned version, struct sizes *sizes, 
         overflow |= __builtin_mul_overflow(dims, cursor_uint(c, 4), &dims);
     if (version == 2)
         cursor_skip(c, 4 * rank); /* permutation */
-    int error = check(c, depth + 1, &base, why);
+    int error = check(walk, &base);
     if (error)
         return error;
     if (overflow || __builtin_mul_overflow(dims, base.stored, &size) || size != sizes->stored)
-        return why_damaged(why, NAME ": an array of other size than its elements");
+        return why_damaged(walk->why, NAME ": an array of other size than its elements");
     sizes->in_chunks = dims * base.in_chunks;
     return 0;
 }
 
-static int check_properties(struct cursor *c, unsigned class, unsigned version, uint64_t bits,
-                            struct sizes *sizes, int depth, struct why *why)
+static int check_properties(struct walk *walk, unsigned class, unsigned version, uint64_t bits,
+                            struct sizes *sizes)
 {
+    struct cursor *c = &walk->c;
     uint64_t size = sizes->stored, precision;
     struct sizes base;
     switch (class) {
     case CLASS_INTEGER:
     case CLASS_BITFIELD:
-        return check_bits(c, size, &precision, why);
+        return check_bits(walk, size, &precision);
     case CLASS_FLOAT:
-        return check_float(c, version, bits, size, why);
+        return check_float(walk, version, bits, size);
     case CLASS_TIME:
         cursor_skip(c, 2);
         return 0;
@@ -175,50 +190,76 @@ static int check_properties(struct cursor *c, unsigned class, unsigned version, 
         cursor_skip(c, bits & 0xff); /* a tag */
         return 0;
     case CLASS_COMPOUND:
-        return check_compound(c, version, (unsigned)(bits & 0xffff), sizes, depth, why);
+        return check_compound(walk, version, (unsigned)(bits & 0xffff), sizes);
     case CLASS_ENUM:
-        return check_enum(c, version, (unsigned)(bits & 0xffff), size, depth, why);
+        return check_enum(walk, version, (unsigned)(bits & 0xffff), size);
     case CLASS_VARIABLE:
-        return check(c, depth + 1, &base, why);
+        return check(walk, &base);
     case CLASS_ARRAY:
-        return check_array(c, version, sizes, depth, why);
+        return check_array(walk, version, sizes);
     default:
-        return why_damaged(why, NAME ": class %u", class);
+        return why_damaged(walk->why, NAME ": class %u", class);
     }
 }
 
-static int check(struct cursor *c, int depth, struct sizes *sizes, struct why *why)
+static int check_one(struct walk *walk, struct sizes *sizes)
 {
-    if (depth > MAX_NESTING)
-        return why_damaged(why, NAME ": nested too deeply");
-    unsigned head = (unsigned)cursor_uint(c, 1), version = head >> 4;
+    struct cursor *c = &walk->c;
+    size_t at = (size_t)(c->at - walk->message);
+    unsigned head = (unsigned)cursor_uint(c, 1), version = head >> 4, class = head & 15;
     uint64_t bits = cursor_uint(c, 3);
     sizes->stored = sizes->in_chunks = cursor_uint(c, 4);
     if (c->failed)
-        return why_damaged(why, NAME ": it is cut short");
-    if (version < 1 || version > 3)
-        return why_damaged(why, NAME ": version %u", version);
+        return why_damaged(walk->why, NAME ": it is cut short");
+    if (version < 1 || version > NEWEST)
+        return why_damaged(walk->why, NAME ": version %u", version);
     if (sizes->stored == 0)
-        return why_damaged(why, NAME ": an element has no bytes");
-    int error = check_properties(c, head & 15, version, bits, sizes, depth, why);
+        return why_damaged(walk->why, NAME ": an element has no bytes");
+    if (walk->lowered && version > LOWERED && class != CLASS_REFERENCE)
+        walk->lowered[at] = (unsigned char)(LOWERED << 4 | class);
+    int error = check_properties(walk, class, version, bits, sizes);
     if (!error && c->failed)
-        error = why_damaged(why, NAME ": it is cut short");
+        error = why_damaged(walk->why, NAME ": it is cut short");
     return error;
+}
+
+static int check(struct walk *walk, struct sizes *sizes)
+{
+    if (walk->depth > MAX_NESTING)
+        return why_damaged(walk->why, NAME ": nested too deeply");
+    walk->depth++;
+    int error = check_one(walk, sizes);
+    walk->depth--;
+    return error;
+}
+
+static struct walk walk_of(const void *message, size_t n, struct why *why)
+{
+    return (struct walk){.c = cursor_over(message, n), .why = why, .message = message};
 }
 
 int datatype_check(const void *message, size_t n, struct why *why)
 {
-    struct cursor c = cursor_over(message, n);
+    struct walk walk = walk_of(message, n, why);
     struct sizes sizes;
-    return check(&c, 0, &sizes, why);
+    return check(&walk, &sizes);
+}
+
+void datatype_lower(void *message, size_t n)
+{
+    struct sizes sizes;
+    struct why why;
+    struct walk walk = walk_of(message, n, &why);
+    walk.lowered = message;
+    (void)check(&walk, &sizes);
 }
 
 uint64_t datatype_size_in_chunks(const void *message, size_t n)
 {
-    struct cursor c = cursor_over(message, n);
     struct sizes sizes;
     struct why why;
-    return check(&c, 0, &sizes, &why) ? 0 : sizes.in_chunks;
+    struct walk walk = walk_of(message, n, &why);
+    return check(&walk, &sizes) ? 0 : sizes.in_chunks;
 }
 
 size_t datatype_stored_size(const void *message)

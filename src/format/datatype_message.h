@@ -1,6 +1,6 @@
 /* The datatype message, walked through without being understood: whether all that it is made of
  * lies in its bytes, and the bits of numbers in theirs (HDF5 file format specification, section
- * IV.A.2.d, versions 1 to 3). libhdf5 decodes it without knowing where it ends, and converts
+ * IV.A.2.d, versions 1 to 4). libhdf5 decodes it without knowing where it ends, and converts
  * elements without asking whether their bits are in them. */
 #ifndef SPARSEFS_FORMAT_DATATYPE_MESSAGE_H
 #define SPARSEFS_FORMAT_DATATYPE_MESSAGE_H
@@ -12,6 +12,10 @@ struct why;
 
 /* -EILSEQ: it does not; why says what is wrong. Bytes behind it are no error. Any thread. */
 int datatype_check(const void *message, size_t n, struct why *why);
+
+/* Makes version 3 of all of a message that is of version 4, but for references: files that libhdf5 1.12 or later
+ * writes with the newest format have it, and 1.10 knows 3 alone. What is behind unsound bytes stays as it is. */
+void datatype_lower(void *message, size_t n);
 
 /* The bytes of an element in the file, of a message that was found sound. In memory those that
  * point elsewhere (variable-length data) may have another size. */

@@ -82,12 +82,14 @@ static void describe_bits(hid_t type, struct sfs_type *out)
     }
 }
 
-/* One to an object that is the base of a sequence equals H5T_STD_REF_OBJ no more. */
-static enum sfs_reference reference_of(hid_t type)
+/* By their sizes, which differ: H5Tequal does not find those that are the base of a sequence equal to
+ * H5T_STD_REF_OBJ or, since libhdf5 1.12, to H5T_STD_REF_DSETREG. */
+enum sfs_reference type_reference(hid_t type)
 {
-    if (H5Tequal(type, H5T_STD_REF_DSETREG) > 0)
-        return SFS_REFERENCE_REGION;
-    return H5Tget_size(type) == sizeof(hobj_ref_t) ? SFS_REFERENCE_OBJECT : SFS_REFERENCE_ANY;
+    size_t size = H5Tget_size(type);
+    return size == sizeof(hobj_ref_t)        ? SFS_REFERENCE_OBJECT
+           : size == sizeof(hdset_reg_ref_t) ? SFS_REFERENCE_REGION
+                                             : SFS_REFERENCE_ANY;
 }
 
 static int describe(hid_t type, struct sfs_type *out, int depth);
@@ -204,7 +206,7 @@ static int describe(hid_t type, struct sfs_type *out, int depth)
         return 0;
     case H5T_REFERENCE:
         out->class = SFS_REFERENCE;
-        out->reference = reference_of(type);
+        out->reference = type_reference(type);
         out->has_pointers = true;
         return 0;
     case H5T_VLEN:
@@ -226,6 +228,10 @@ static int describe(hid_t type, struct sfs_type *out, int depth)
         return 0;
     }
 }
+
+static const char *const reference_words[] = {[SFS_REFERENCE_OBJECT] = "object ",
+                                              [SFS_REFERENCE_REGION] = "region ",
+                                              [SFS_REFERENCE_ANY] = ""};
 
 /* "32-bit little-endian integer" and the like. */
 static void write_words(FILE *out, hid_t type)
@@ -253,8 +259,7 @@ static void write_words(FILE *out, hid_t type)
             fprintf(out, "%zu-byte string", bits / 8);
         break;
     case H5T_REFERENCE:
-        fprintf(out,
-                H5Tequal(type, H5T_STD_REF_DSETREG) > 0 ? "region reference" : "object reference");
+        fprintf(out, "%sreference", reference_words[type_reference(type)]);
         break;
     case H5T_VLEN:
         fprintf(out, "variable-length sequence");

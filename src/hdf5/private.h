@@ -273,6 +273,9 @@ int type_words(hid_t type, char **words);
 /* A datatype out of its bytes (type.c), which the caller closes; invalid on error. */
 int type_decode(const void *type, size_t n, hid_t *id);
 
+/* What a reference leads to, of class H5T_REFERENCE (datatype.c). */
+enum sfs_reference type_reference(hid_t type);
+
 /* The bytes of a datatype, which the caller frees. */
 int type_encode(hid_t type, void **bytes, size_t *n);
 
@@ -322,9 +325,9 @@ struct text_type {
     bool is_signed;       /* integers */
     bool has_pointers;    /* strings: of variable length */
     bool is_space_padded; /* strings of fixed length */
-    bool is_region;       /* references */
-    bool is_boolean;      /* enumerations: of FALSE and TRUE */
-    size_t n_members;     /* compounds */
+    enum sfs_reference reference;
+    bool is_boolean;  /* enumerations: of FALSE and TRUE */
+    size_t n_members; /* compounds */
     struct text_member *members;
     size_t n_values; /* enumerations */
     struct text_value *values;

@@ -68,6 +68,16 @@ static void translate_region(const struct translation *t, void *element)
         H5Oclose(object);
 }
 
+/* One of any kind has the name of its file, too, if that is another. */
+static void translate_reference(const struct translation *t, enum sfs_reference reference,
+                                void *element)
+{
+    if (reference == SFS_REFERENCE_OBJECT)
+        translate_object(t, element);
+    else if (reference == SFS_REFERENCE_REGION)
+        translate_region(t, element);
+}
+
 static void translate(const struct translation *t, hid_t type, char *element);
 
 static void translate_members(const struct translation *t, hid_t type, char *element)
@@ -95,10 +105,7 @@ static void translate(const struct translation *t, hid_t type, char *element)
     hvl_t sequence;
     switch (H5Tget_class(type)) {
     case H5T_REFERENCE:
-        if (H5Tequal(type, H5T_STD_REF_OBJ) > 0)
-            translate_object(t, element);
-        else
-            translate_region(t, element);
+        translate_reference(t, type_reference(type), element);
         break;
     case H5T_COMPOUND:
         translate_members(t, type, element);

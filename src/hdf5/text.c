@@ -169,7 +169,7 @@ static bool is_null(const void *element, size_t n)
 }
 
 /* The path of what a reference leads to, and which part of it. *text stays NULL if it leads
- * nowhere. */
+ * nowhere. One of any kind is in a form of libhdf5's own. */
 static int reference_text(const struct text_source *source, const struct text_type *type,
                           const void *element, char **text)
 {
@@ -179,12 +179,14 @@ static int reference_text(const struct text_source *source, const struct text_ty
     *text = NULL;
     if (is_null(element, type->size))
         return 0;
+    if (type->reference == SFS_REFERENCE_ANY)
+        return (*text = strdup("reference")) ? 0 : -ENOMEM;
     FILE *out = open_memstream(&bounds, &n);
     if (!out)
         return -ENOMEM;
     int error = 0;
     bool found = true;
-    if (type->is_region) {
+    if (type->reference == SFS_REFERENCE_REGION) {
         library_enter();
         found = find_region(out, source->hdf5->file, element, &address);
         error = library_leave_with(0);

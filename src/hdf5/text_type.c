@@ -147,7 +147,7 @@ static int make(hid_t id, struct text_type *type, int depth)
         return make_base(id, type, depth);
     case H5T_REFERENCE:
         type->has_references = true;
-        type->is_region = H5Tequal(id, H5T_STD_REF_DSETREG) > 0;
+        type->reference = type_reference(id);
         return 0;
     default:
         return 0;

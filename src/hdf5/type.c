@@ -27,10 +27,16 @@ int type_decode(const void *type, size_t n, hid_t *id)
 {
     *id = H5I_INVALID_HID;
     int error = check(type, n);
-    if (!error) {
-        *id = H5Tdecode(type);
-        error = *id < 0 ? library_failed(-EINVAL) : 0;
-    }
+    if (error)
+        return error;
+    unsigned char *lowered = malloc(n);
+    if (!lowered)
+        return -ENOMEM;
+    memcpy(lowered, type, n);
+    datatype_lower(lowered + PREFIX_BYTES, n - PREFIX_BYTES);
+    *id = H5Tdecode(lowered);
+    error = *id < 0 ? library_failed(-EINVAL) : 0;
+    free(lowered);
     return error;
 }
 
@@ -46,6 +52,7 @@ int type_encode(hid_t type, void **out, size_t *n)
         free(bytes);
         return library_failed(-EIO);
     }
+    datatype_lower((char *)bytes + PREFIX_BYTES, size - PREFIX_BYTES);
     *out = bytes;
     *n = size;
     return 0;

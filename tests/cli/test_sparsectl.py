@@ -560,6 +560,29 @@ def test_import_within_one_file(tmp_path):
     assert run("check", path).returncode == DONE
 
 
+@pytest.mark.parametrize("dtype", [bool, [("a", "<i4"), ("b", "<f8", (3,))],
+                                   h5py.enum_dtype({"no": 0, "yes": 1}, "u1"),
+                                   [("a", "<i2"), ("s", h5py.string_dtype())]], ids=str)
+def test_datatypes_of_the_newest_format(tmp_path, dtype):
+    """libhdf5 1.12 and later write datatypes of another version then, which 1.10 does not know: copies are of the
+    one that all know."""
+    source, sparse, dense = (tmp_path / name for name in ("new.h5", "sparse.h5", "dense.h5"))
+    with h5py.File(source, "w", libver="latest") as f:
+        d = f.create_dataset("d", (6, 4), np.dtype(dtype), chunks=(2, 4))
+        if d.dtype.names and "s" in d.dtype.names:
+            d[1, 2] = (7, "seven")
+        else:
+            d[...] = np.ones((6, 4), "u1").astype(d.dtype) if d.dtype.names is None else \
+                np.frombuffer(bytes(range(24)) * d.dtype.itemsize, d.dtype).reshape(6, 4)
+        wanted = d[...]
+    done("import", f"{source}:/d", sparse, "--undefined", "none")
+    done("check", sparse)
+    done("export", f"{sparse}:/d", dense)
+    with h5py.File(dense) as f:
+        assert f["d"].dtype == wanted.dtype
+        assert np.array_equal(f["d"][...], wanted)
+
+
 def test_the_path_stays_the_same(tmp_path):
     source = make(tmp_path / "dense.h5", **{"entry/data/detector": scattered((3, 20, 30))})
     sparse, dense = tmp_path / "sparse.h5", tmp_path / "back.h5"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "format/checksum.h"
+#include "format/datatype_message.h"
 #include "index_files.h"
 
 #define FILE_NAME "format.h5"
@@ -432,6 +433,40 @@ static void check_header(bool latest, hsize_t userblock)
     store_close(store);
 }
 
+/* A compound of an integer, an enumeration, and an array, and a reference, as libhdf5 1.12 writes them in
+ * the newest format. What 1.10 knows is the same but for the version. */
+static void test_datatypes_of_version_4(void **state)
+{
+    (void)state;
+    static const char hex[] = "0300 46040000 12000000"
+                              "6100 00 10080000 04000000 0000 2000"
+                              "6500 04 48010000 01000000 10080000 01000000 0000 0800 4100 01"
+                              "7300 05 4a000000 04000000 01 02000000 10080000 02000000 0000 1000"
+                              "7200 0a 17000000 08000000";
+    static const size_t versions_at[] = {2, 28, 54};
+    size_t n;
+    struct why why;
+    unsigned char *bytes = from_hex(hex, &n), *lowered = from_hex(hex, &n);
+    if (datatype_check(bytes + 2, n - 2, &why) != 0)
+        fail_msg("%s", why.text);
+    datatype_lower(lowered + 2, n - 2);
+    for (size_t i = 0; i < sizeof(versions_at) / sizeof(*versions_at); i++) {
+        assert_int_equal(bytes[versions_at[i]] >> 4, 4);
+        bytes[versions_at[i]] -= 0x10;
+    }
+    assert_memory_equal(lowered, bytes, n);
+    hid_t type = H5Tdecode(lowered);
+    assert_int_equal(H5Tget_nmembers(type), 4);
+    assert_int_equal(H5Tget_member_offset(type, 2), 5);
+    assert_int_equal(H5Tget_member_class(type, 1), H5T_ENUM);
+    assert_int_equal(H5Tget_member_class(type, 3), H5T_REFERENCE);
+    H5Tclose(type);
+    bytes[versions_at[2]] += 0x20;
+    assert_int_equal(datatype_check(bytes + 2, n - 2, &why), -EILSEQ);
+    free(lowered);
+    free(bytes);
+}
+
 static void test_headers(void **state)
 {
     (void)state;
@@ -487,4 +522,5 @@ TEST_MAIN(cmocka_unit_test(test_checksum), cmocka_unit_test(test_cursor),
           cmocka_unit_test(test_layouts), cmocka_unit_test(test_layouts_again),
           cmocka_unit_test(test_bad_layouts), cmocka_unit_test(test_short_layouts),
           cmocka_unit_test(test_size_widths), cmocka_unit_test(test_filters),
-          cmocka_unit_test(test_headers), cmocka_unit_test(test_whole_file))
+          cmocka_unit_test(test_datatypes_of_version_4), cmocka_unit_test(test_headers),
+          cmocka_unit_test(test_whole_file))
