@@ -575,12 +575,18 @@ def test_datatypes_of_the_newest_format(tmp_path, dtype):
             d[...] = np.ones((6, 4), "u1").astype(d.dtype) if d.dtype.names is None else \
                 np.frombuffer(bytes(range(24)) * d.dtype.itemsize, d.dtype).reshape(6, 4)
         wanted = d[...]
+        d.attrs["a"] = pair = np.array([(1, 2.5)], [("a", "<i4"), ("b", "<f8")])
     done("import", f"{source}:/d", sparse, "--undefined", "none")
     done("check", sparse)
     done("export", f"{sparse}:/d", dense)
     with h5py.File(dense) as f:
         assert f["d"].dtype == wanted.dtype
         assert np.array_equal(f["d"][...], wanted)
+        assert np.array_equal(f["d"].attrs["a"], pair)
+    for path in sparse, dense:
+        content = path.read_bytes()
+        assert b"\x46\x02\0\0" not in content  # a compound of two members, of version 4
+        assert any(bytes([version << 4 | 6, 2, 0, 0]) in content for version in (1, 2, 3))
 
 
 def test_the_path_stays_the_same(tmp_path):
