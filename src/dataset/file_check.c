@@ -75,7 +75,7 @@ static void take_line(void *context, const char *line)
 static void report(struct checking *checking, enum sfs_finding finding, const char *path,
                    const char *what)
 {
-    char line[2048];
+    char line[4096];
     snprintf(line, sizeof(line), "%s%s%s", path, *path && *what ? ": " : "", what);
     checking->has_told = true;
     checking->report(checking->context, finding, line);

@@ -3,8 +3,8 @@
 #ifndef SPARSEFS_DATASET_REFERENCES_H
 #define SPARSEFS_DATASET_REFERENCES_H
 
+#include "common/why.h"
 #include "dataset/private.h"
-#include "format/why.h"
 
 /* Whether elements of a dataset have such. */
 bool references_are_in(const struct sfs_dataset *dataset);

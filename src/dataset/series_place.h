@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "format/why.h"
+#include "common/why.h"
 
 #define SERIES_NAME       "data" /* of a series in its group */
 #define SERIES_NAME_BYTES 32     /* of the name of a member, at most */

@@ -4,9 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/why.h"
 #include "format/cursor.h"
 #include "format/heap.h"
-#include "format/why.h"
 
 #define NAME        "datatype"
 #define MAX_NESTING 32

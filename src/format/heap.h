@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "format/why.h"
+#include "common/why.h"
 
 #define HEAP_ELEMENT_BYTES 16 /* that lead to a sequence */
 #define HEAP_COUNT_BYTES   4  /* before the sequences, in the RFC's form */

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "common/why.h"
 #include "format/cursor.h"
-#include "format/why.h"
 
 #define MOST_FILTERS     32
 #define FILTER_OPTIONAL  1

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/why.h"
 #include "format/cursor.h"
-#include "format/why.h"
 
 #define NAME         "datatype"
 #define MOST_NESTING 16

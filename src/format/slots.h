@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "format/why.h"
+#include "common/why.h"
 #include "sparsefs/sparsefs.h"
 
 #define SLOTS_MOST   65536 /* in a datatype, those of arrays counted as often as they are there */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "format/why.h"
+#include "common/why.h"
 
 struct store;
 struct superblock;

@@ -98,7 +98,7 @@ int library_failed(int error)
 
 void library_reason(const char *why)
 {
-    snprintf(reason, sizeof(reason), "%s", why);
+    snprintf(reason, sizeof(reason), "%.*s", (int)sizeof(reason) - 1, why);
 }
 
 int library_failed_because(int error, const char *why)

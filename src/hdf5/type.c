@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "format/datatype_message.h"
-#include "format/why.h"
+#include "common/why.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 

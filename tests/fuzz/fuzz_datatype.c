@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "format/datatype_message.h"
-#include "format/why.h"
+#include "common/why.h"
 #include "fuzz.h"
 #include "hdf5/hdf5.h"
 

@@ -5,7 +5,7 @@
 
 #include "common/box.h"
 #include "format/datatype_message.h"
-#include "format/why.h"
+#include "common/why.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/remote_private.h"
 

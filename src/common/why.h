@@ -1,10 +1,11 @@
-/* Why bytes of a file, or a change of them, were refused: one phrase that names the structure, the
- * field and the address, for the log line of whoever knows the file and the dataset. */
-#ifndef SPARSEFS_FORMAT_WHY_H
-#define SPARSEFS_FORMAT_WHY_H
+/* Why something failed, in one phrase or line, for whoever decides what becomes of it: bytes of a
+ * file that are refused (a phrase that names the structure, the field and the address; the line is
+ * made of it by who knows the file and the dataset), or a file that cannot be opened (a line). */
+#ifndef SPARSEFS_COMMON_WHY_H
+#define SPARSEFS_COMMON_WHY_H
 
 struct why {
-    char text[240]; /* valid after an error that says that it is */
+    char text[2048]; /* valid after an error that says that it is */
 };
 
 /* Writes the phrase and returns -EILSEQ. */

@@ -1,5 +1,5 @@
-/* Phrases for refusals. */
-#include "format/why.h"
+/* Phrases and lines for refusals. */
+#include "common/why.h"
 
 #include <errno.h>
 #include <stdarg.h>
