@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/log.h"
+
 #define UNSUPPORTED "unsupported: "
 
 int why_damaged(struct why *why, const char *format, ...)
@@ -35,4 +37,15 @@ int why_refused(struct why *why, int error, const char *format, ...)
     vsnprintf(why->text, sizeof(why->text), format, arguments);
     va_end(arguments);
     return error;
+}
+
+void why_say(struct why *why, const char *format, ...)
+{
+    va_list arguments;
+    struct why line, *to = why ? why : &line;
+    va_start(arguments, format);
+    vsnprintf(to->text, sizeof(to->text), format, arguments);
+    va_end(arguments);
+    if (!why)
+        log_error("%s", line.text);
 }

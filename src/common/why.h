@@ -19,4 +19,8 @@ int why_unsupported(struct why *why, const char *format, ...) __attribute__((for
 int why_refused(struct why *why, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Says a line, without a newline, to whoever asked for the reason; NULL: nobody did, it is logged as
+ * an error. A later line replaces it. */
+void why_say(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

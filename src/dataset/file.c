@@ -20,8 +20,7 @@
 #include "layout/sparse.h"
 #include "store/store.h"
 
-#define MOST_TRIES 200  /* of opening a file that is followed */
-#define LINE_BYTES 1024 /* of a message */
+#define MOST_TRIES 200 /* of opening a file that is followed */
 
 const char *sfs_hdf5_version(void)
 {
@@ -54,7 +53,7 @@ static int set_reach(struct store *store, const struct sfs_options *options, boo
     };
     int error = store_set_reach(store, &reach);
     if (error && error != -ENOMEM)
-        log_error("%s: external_files: %s", reach.files, strerror(-error));
+        why_say(store_why(store), "%s: external_files: %s", reach.files, strerror(-error));
     return error;
 }
 
@@ -70,9 +69,10 @@ static int limit(const struct sfs_file *file, const struct sfs_options *options)
         error = store_stat(file->store, &st);
     if (error || !is_of_root || st.st_uid == 0)
         return error;
-    log_error("%s: it is the file of user %u: libhdf5 would read it as root, and others look on "
-              "(allow_other): mount it with trust, or without hdf5=inside",
-              store_path(file->store), (unsigned)st.st_uid);
+    why_say(store_why(file->store),
+            "%s: it is the file of user %u: libhdf5 would read it as root, and others look on "
+            "(allow_other): mount it with trust, or without hdf5=inside",
+            store_path(file->store), (unsigned)st.st_uid);
     return -EPERM;
 }
 
@@ -174,71 +174,86 @@ int file_over(struct store *store, const struct common_cache *common,
         if (!error && create)
             error = hdf5_flush(file->hdf5);
         if (error && error != STORE_MOVED)
-            log_error("%s: cannot %s: %s", store_path(store),
-                      create ? "create an HDF5 file" : "open as HDF5", hdf5_error());
+            why_say(store_why(store), "%s: cannot %s: %s", store_path(store),
+                    create ? "create an HDF5 file" : "open as HDF5", hdf5_error());
     }
     if (!error) {
         error = superblock_read(store, &file->superblock, &why);
         if (error == -EIO || error == -EILSEQ) {
-            log_error("%s: %s", store_path(store), why.text);
+            why_say(store_why(store), "%s: %s", store_path(store), why.text);
             error = error == -EILSEQ ? -EINVAL : error;
         }
         store_set_landmark(store, file->superblock.address);
     }
     if (!error)
         error = claimed_space_init(file);
-    if (error)
+    if (error) {
         sfs_discard(file);
-    else
-        *out = file;
-    return error;
+        return error;
+    }
+    store_opened(store);
+    *out = file;
+    return 0;
 }
 
 /* A followed file may move while it is being opened. */
-static int follow_file(const char *path, const struct store_found *found,
-                       const struct sfs_options *options, const struct common_cache *common,
-                       struct sfs_file **out)
+static int follow_file(const struct opening *opening, struct sfs_file **out)
 {
+    const struct store_opening how = {
+        .found = opening->found, .follows = true, .why = opening->why};
     int error = STORE_MOVED;
     for (unsigned i = 0; i < MOST_TRIES && error == STORE_MOVED; i++) {
         struct store *store;
-        error = found ? store_open_found(found, true, &store) : store_open_following(path, &store);
+        error = store_open_as(opening->path, &how, &store);
         if (error)
             break;
         if (i >= STORE_FREE_TRIES)
             store_hold(store); /* closing it releases it */
-        error = file_over(store, common, options, false, out);
+        error = file_over(store, opening->common, opening->options, false, out);
         if (!error && i >= STORE_FREE_TRIES)
             store_release((*out)->store);
     }
     if (error != STORE_MOVED)
         return error;
-    log_error("%s: it is committed to too often to be followed", path);
+    why_say(opening->why, "%s: it is committed to too often to be followed", opening->path);
     return -EBUSY;
 }
 
-/* Opens path on a cache of its own. */
-static int open_file(const char *path, const struct sfs_options *options, struct sfs_file **out)
+int file_open_as(const struct opening *opening, struct sfs_file **out)
 {
+    static const struct sfs_options none;
+    const struct sfs_options *options = opening->options ? opening->options : &none;
     struct store *store;
-    bool writable = options && options->writable;
-    if (options && options->follow)
-        return writable ? -EINVAL : follow_file(path, NULL, options, NULL, out);
-    int error = !writable        ? store_open(path, &store)
-                : options->share ? store_open_shared(path, &store)
-                                 : store_open_writable(path, &store);
+    if (options->follow)
+        return options->writable ? -EINVAL : follow_file(opening, out);
+    const struct store_opening how = {.found = opening->found,
+                                      .writable = options->writable,
+                                      .is_shared = options->writable && options->share,
+                                      .why = opening->why};
+    int error = store_open_as(opening->path, &how, &store);
     if (error)
         return error;
-    if (!writable && options && options->name && (error = store_rename(store, options->name)) < 0) {
+    if (!options->writable && options->name && (error = store_rename(store, options->name)) < 0) {
         store_close(store);
         return error;
     }
-    return file_over(store, NULL, options, false, out);
+    return file_over(store, opening->common, options, false, out);
 }
 
-static void keep_line(void *context, const char *line)
+int file_open_or_read(const struct opening *opening, int *refusal, struct sfs_file **file)
 {
-    snprintf(context, LINE_BYTES, "%s", line);
+    struct sfs_options options = *opening->options;
+    struct opening reading = *opening;
+    opening->why->text[0] = '\0';
+    *refusal = file_open_as(opening, file);
+    if (!*refusal || *refusal == -ENOMEM)
+        return *refusal;
+    if (!opening->why->text[0])
+        why_say(opening->why, "%s: %s", opening->path, strerror(-*refusal));
+    options.writable = options.share = false;
+    reading.options = &options;
+    reading.why = NULL;
+    return file_open_as(&reading, file);
 }
 
 /* A message about a writer is dropped if the file can be followed; otherwise the reason why it
@@ -246,27 +261,28 @@ static void keep_line(void *context, const char *line)
 static int open_beside_writer(const char *path, const struct sfs_options *options,
                               struct sfs_file **out)
 {
-    char line[LINE_BYTES] = "", other[LINE_BYTES];
-    log_divert(keep_line, line);
-    int error = open_file(path, options, out);
+    struct why why = {""}, other;
+    struct opening opening = {.path = path, .options = options, .why = &why};
+    int error = file_open_as(&opening, out);
     bool is_busy = error == -EBUSY;
     if (is_busy) {
         struct sfs_options follow = *options;
         follow.follow = true;
-        log_divert(keep_line, other);
-        error = open_file(path, &follow, out);
+        opening.options = &follow;
+        opening.why = &other;
+        error = file_open_as(&opening, out);
     }
-    log_divert(NULL, NULL);
-    if (*line && (error || !is_busy))
-        log_error("%s", line);
+    if (*why.text && (error || !is_busy))
+        log_error("%s", why.text);
     return error;
 }
 
 int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file)
 {
+    const struct opening opening = {.path = path, .options = options};
     if (options && options->beside_writer && !options->writable && !options->follow)
         return open_beside_writer(path, options, file);
-    return open_file(path, options, file);
+    return file_open_as(&opening, file);
 }
 
 int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file)
@@ -278,24 +294,15 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
     return error ? error : file_over(store, NULL, options, true, file);
 }
 
-int file_over_found(const struct store_found *found, const struct common_cache *common,
-                    const struct sfs_options *options, struct sfs_file **file)
-{
-    struct store *store;
-    if (options->follow)
-        return follow_file(found->path, found, options, common, file);
-    int error = options->writable ? store_open_found_shared(found, &store)
-                                  : store_open_found(found, false, &store);
-    return error ? error : file_over(store, common, options, false, file);
-}
-
 /* Opens what `from` leads to, over its cache. is_free: what that leads to may be in its own folder.
  */
 static int open_found(struct sfs_file *from, const struct store_found *found,
                       const struct sfs_options *options, bool is_free, struct sfs_file **file)
 {
     const struct common_cache common = {from->cache, from->ahead};
-    int error = file_over_found(found, &common, options, file);
+    const struct opening opening = {
+        .path = found->path, .found = found, .common = &common, .options = options};
+    int error = file_open_as(&opening, file);
     if (error)
         return error;
     error = store_share_reach((*file)->store, from->store, is_free);

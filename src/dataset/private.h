@@ -143,14 +143,27 @@ struct common_cache {
 int common_cache_create(const struct sfs_options *options, struct common_cache *common);
 void common_cache_destroy(const struct common_cache *common);
 
-/* Makes what stands over a store, which is taken over; on error it is closed. common: the cache
- * that it is to be over, and which outlives it; NULL: over one of its own. */
+/* Makes what stands over a store, which is taken over; on error it is closed. Until then errors are
+ * said to store_why. common: the cache that it is to be over, and which outlives it; NULL: over one
+ * of its own. */
 int file_over(struct store *store, const struct common_cache *common,
               const struct sfs_options *options, bool create, struct sfs_file **file);
 
-/* The same of a file that was found; for writing it is shared (sfs_options.share). */
-int file_over_found(const struct store_found *found, const struct common_cache *common,
-                    const struct sfs_options *options, struct sfs_file **file);
+/* A file that is to be opened. */
+struct opening {
+    const char *path;
+    const struct store_found *found;   /* NULL: it is at path; else found->path is path */
+    const struct common_cache *common; /* as file_over has it */
+    const struct sfs_options *options; /* or NULL; beside_writer is left out of account */
+    struct why *why;                   /* takes its errors (store_opening); NULL: they are logged */
+};
+
+/* Errors of sfs_open. */
+int file_open_as(const struct opening *opening, struct sfs_file **file);
+
+/* Opens it for writing, or, where that cannot be, for reading, whose errors are logged. *refusal:
+ * the error of the former; 0: it can be written. opening->why says why not. Errors of sfs_open. */
+int file_open_or_read(const struct opening *opening, int *refusal, struct sfs_file **file);
 
 /* Protects the space before the superblock and that of sparse datasets from libhdf5's worker, if
  * there is one: of datasets that are added and not removed, and of all that were there when it

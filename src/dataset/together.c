@@ -11,7 +11,6 @@
 #include "format/object_header.h"
 #include "store/store.h"
 
-#define LINE_BYTES   1024               /* of a message */
 #define ANSWER_BYTES ((size_t)64 << 20) /* what is kept of files that are closed */
 
 struct together {
@@ -43,45 +42,41 @@ void together_destroy(struct together *together)
     free(together);
 }
 
-static void keep_line(void *context, const char *line)
-{
-    snprintf(context, LINE_BYTES, "%s", line);
-}
-
 static bool is_forbidden(int error)
 {
     return error == -EACCES || error == -EPERM || error == -EROFS;
 }
 
 /* What keeps it from being opened for reading, too, is said then. */
-static int open_writable(struct together *together, const struct store_found *found,
-                         struct sfs_file **file)
+static int open_writable(struct opening *opening, struct sfs_file **file)
 {
-    char why[LINE_BYTES] = "";
-    struct sfs_options options = together->options;
-    log_divert(keep_line, why);
-    int error = file_over_found(found, &together->common, &options, file);
-    log_divert(NULL, NULL);
-    if (!error || error == -ENOMEM)
-        return error;
-    int level = is_forbidden(error) ? LOG_INFO : LOG_WARNING;
-    if (!*why)
-        snprintf(why, sizeof(why), "%s: %s", found->path, strerror(-error));
-    options.writable = options.share = false;
-    error = file_over_found(found, &together->common, &options, file);
-    if (!error)
-        log_message(level, "open only for reading, for want of writing: %s", why);
+    struct why why;
+    int refusal;
+    opening->why = &why;
+    int error = file_open_or_read(opening, &refusal, file);
+    if (!error && refusal)
+        log_message(is_forbidden(refusal) ? LOG_INFO : LOG_WARNING,
+                    "open only for reading, for want of writing: %s", why.text);
     return error;
 }
 
 int together_open(struct together *together, int fd, const char *path, struct sfs_file **file)
 {
     struct store_found found = {.fd = fd, .path = (char *)path};
+    struct sfs_options options = together->options;
+    struct opening opening = {
+        .path = path, .found = &found, .common = &together->common, .options = &options};
+    options.share = true;
     if (fstat(fd, &found.st) < 0)
         return -errno;
-    if (together->options.writable)
-        return open_writable(together, &found, file);
-    return file_over_found(&found, &together->common, &together->options, file);
+    return options.writable ? open_writable(&opening, file) : file_open_as(&opening, file);
+}
+
+int together_open_alone(const char *path, const struct sfs_options *options, struct why *why,
+                        int *refusal, struct sfs_file **file)
+{
+    const struct opening opening = {.path = path, .options = options, .why = why};
+    return file_open_or_read(&opening, refusal, file);
 }
 
 /* If it has not begun to write there is nothing to commit, and another program may have the lock.
@@ -131,22 +126,16 @@ static bool has_none(struct store *store)
     return !found;
 }
 
-static void say_nothing(void *context, const char *line)
-{
-    (void)context, (void)line;
-}
-
 bool together_may_have_attributes(int fd, const char *path)
 {
     struct store *store;
+    struct why why; /* opening it says it again */
     struct store_found found = {.fd = fd, .path = (char *)path};
-    log_divert(say_nothing, NULL); /* opening it says it all again */
-    bool may = true;
-    if (fstat(fd, &found.st) == 0 && store_open_found(&found, false, &store) == 0) {
-        may = !has_none(store);
-        store_close(store);
-    }
-    log_divert(NULL, NULL);
+    const struct store_opening how = {.found = &found, .why = &why};
+    if (fstat(fd, &found.st) < 0 || store_open_as(path, &how, &store) < 0)
+        return true;
+    bool may = !has_none(store);
+    store_close(store);
     return may;
 }
 

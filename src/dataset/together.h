@@ -3,6 +3,7 @@
 #ifndef SPARSEFS_DATASET_TOGETHER_H
 #define SPARSEFS_DATASET_TOGETHER_H
 
+#include "common/why.h"
 #include "sparsefs/sparsefs.h"
 
 struct together;
@@ -20,6 +21,12 @@ void together_destroy(struct together *together);
  * that cannot be, for reading, and the log says why: at LOG_INFO, if the permission is missing.
  * Errors of sfs_open. */
 int together_open(struct together *together, int fd, const char *path, struct sfs_file **file);
+
+/* The same of one file, over a cache of its own, with all of options, and without a line of the log
+ * where it can only be read: *refusal is the error then, and `why` says it; otherwise *refusal is 0
+ * and it is open for writing. */
+int together_open_alone(const char *path, const struct sfs_options *options, struct why *why,
+                        int *refusal, struct sfs_file **file);
 
 /* Before a file is closed that is not in use: what was written to it is committed and put into the
  * file for good, and the lock is shared. *st: the state in which it is then, and in which closing

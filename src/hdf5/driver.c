@@ -246,7 +246,8 @@ static void *driver_get_info(H5FD_t *public)
 static int open_found(const struct store *from, const struct store_found *found,
                       struct store **store)
 {
-    int error = store_open_found(found, store_is_following(from), store);
+    const struct store_opening how = {.found = found, .follows = store_is_following(from)};
+    int error = store_open_as(found->path, &how, store);
     if (error)
         return error;
     error = store_share_reach(*store, from, false);

@@ -34,12 +34,12 @@ int file_try_lock(int fd, int operation)
     return error;
 }
 
-void file_refuse(int fd, const char *path, int operation)
+void file_refuse(const struct store *store, int operation)
 {
     char who[HOLDER_TEXT];
-    holder_describe(fd, path, who);
-    log_error("%s: another program has it open%s%s", path,
-              operation == LOCK_SH ? " for writing" : "", who);
+    holder_describe(store->fd, store->path, who);
+    why_say(store->why, "%s: another program has it open%s%s", store->path,
+            operation == LOCK_SH ? " for writing" : "", who);
 }
 
 /* Locks by the rules in the HDF5 1.10.7 release notes. A conversion that fails loses the lock. */
@@ -66,7 +66,7 @@ int file_take_lock(struct store *store, int operation)
             return 0;
         /* fall through */
     default:
-        log_error("%s: cannot lock: %s", path, strerror(-error));
+        why_say(store->why, "%s: cannot lock: %s", path, strerror(-error));
         return error;
     }
 }
@@ -75,7 +75,7 @@ static int lock_file(struct store *store, int operation)
 {
     int error = file_take_lock(store, operation);
     if (error == -EBUSY)
-        file_refuse(store->fd, store->path, operation);
+        file_refuse(store, operation);
     return error;
 }
 
@@ -133,11 +133,11 @@ int file_open(struct store *store)
                              : open(store->path, access | O_CLOEXEC | O_NONBLOCK);
     if (store->fd < 0 || fstat(store->fd, &store->st) < 0) {
         int error = errno == EISDIR ? -EINVAL : -errno;
-        log_error("%s: %s", store->path, strerror(errno));
+        why_say(store->why, "%s: %s", store->path, strerror(errno));
         return error;
     }
     if (!S_ISREG(store->st.st_mode)) {
-        log_error("%s: not a regular file", store->path);
+        why_say(store->why, "%s: not a regular file", store->path);
         return -EINVAL;
     }
     int error = store->is_following ? 0 : file_lock(store);
@@ -168,13 +168,13 @@ int file_begin_counter(struct store *store)
     int error = counter_advance(store);
     bool is_refused = error == -EACCES || error == -EPERM;
     if (error == -EISDIR || (is_refused && counter_exists(store))) {
-        log_error("%s: it cannot be written: %s is in the way: move it away", store->path,
-                  store->counter);
+        why_say(store->why, "%s: it cannot be written: %s is in the way: move it away", store->path,
+                store->counter);
         return is_refused ? error : -EPERM;
     }
     if (is_refused || error == -EROFS) {
-        log_error("%s: it cannot be written: no journal can be made in its directory: %s",
-                  store->path, strerror(-error));
+        why_say(store->why, "%s: it cannot be written: no journal can be made in its directory: %s",
+                store->path, strerror(-error));
         return error;
     }
     if (error)
@@ -188,8 +188,8 @@ static int begin_shared(struct store *store, bool *has_journal)
 {
     if (faccessat(store->folder, ".", W_OK | X_OK, AT_EACCESS) < 0) {
         int error = -errno;
-        log_error("%s: it cannot be written: no journal can be made in its directory: %s",
-                  store->path, strerror(-error));
+        why_say(store->why, "%s: it cannot be written: no journal can be made in its directory: %s",
+                store->path, strerror(-error));
         return error;
     }
     if (store->journal)
@@ -212,21 +212,22 @@ static int begin_alone(struct store *store)
     return error;
 }
 
-static int open_store(const char *path, const struct store_found *found, bool writable,
-                      bool is_shared, struct store **out)
+static int open_store(const char *path, const struct store_opening *how, struct store **out)
 {
     bool has_journal = false;
-    struct store *store = file_new(path, writable);
+    struct store *store = file_new(path, how->writable);
     if (!store)
         return -ENOMEM;
-    store->found = found;
-    store->is_shared = is_shared;
+    store->found = how->found;
+    store->is_shared = how->is_shared;
+    store->why = how->why;
     int error = file_open(store);
     if (!error)
-        error = is_shared ? begin_shared(store, &has_journal) : begin_alone(store);
+        error = how->is_shared ? begin_shared(store, &has_journal) : begin_alone(store);
     if (!error && has_journal) {
         store_close(store);
-        error = open_store(path, found, true, false, out);
+        const struct store_opening alone = {.found = how->found, .writable = true, .why = how->why};
+        error = open_store(path, &alone, out);
         if (!error && (error = store_end_writing(*out)) < 0)
             store_close(*out);
         return error;
@@ -247,28 +248,27 @@ static int open_store(const char *path, const struct store_found *found, bool wr
 
 int store_open(const char *path, struct store **store)
 {
-    return open_store(path, NULL, false, false, store);
+    return open_store(path, &(struct store_opening){0}, store);
 }
 
 int store_open_writable(const char *path, struct store **store)
 {
-    return open_store(path, NULL, true, false, store);
+    return open_store(path, &(struct store_opening){.writable = true}, store);
 }
 
-int store_open_shared(const char *path, struct store **store)
+int store_open_as(const char *path, const struct store_opening *how, struct store **store)
 {
-    return open_store(path, NULL, true, true, store);
+    return how->follows ? follow_open(path, how, store) : open_store(path, how, store);
 }
 
-int store_open_found(const struct store_found *found, bool follow, struct store **store)
+struct why *store_why(const struct store *store)
 {
-    return follow ? follow_open(found->path, found, store)
-                  : open_store(found->path, found, false, false, store);
+    return store->why;
 }
 
-int store_open_found_shared(const struct store_found *found, struct store **store)
+void store_opened(struct store *store)
 {
-    return open_store(found->path, found, true, true, store);
+    store->why = NULL;
 }
 
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **out)
@@ -429,7 +429,7 @@ int directory_sync(const struct store *store)
     if (error == -EINVAL)
         error = 0;
     if (error)
-        log_error("%s: cannot sync its directory: %s", store->path, strerror(-error));
+        why_say(store->why, "%s: cannot sync its directory: %s", store->path, strerror(-error));
     return error;
 }
 
@@ -443,8 +443,8 @@ int file_get(struct store *store, uint64_t address, void *buffer, size_t n)
         memset((char *)buffer + done, 0, n - done);
         return 0;
     }
-    log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
-              (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
+    why_say(store->why, "%s: cannot read %zu bytes at address %llu: %s", store->path, n,
+            (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
     return -EIO;
 }
 
@@ -479,10 +479,10 @@ int file_check_end(struct store *store)
         return -errno;
     bool is_cut = (uint64_t)st.st_size < store->file_end;
     if (is_cut && !store->is_cut)
-        log_error(
-            "%s: it was cut short by another program: of %llu bytes %llu are left; nothing is "
-            "committed to it any more",
-            store->path, (unsigned long long)store->file_end, (unsigned long long)st.st_size);
+        why_say(store->why,
+                "%s: it was cut short by another program: of %llu bytes %llu are left; nothing is "
+                "committed to it any more",
+                store->path, (unsigned long long)store->file_end, (unsigned long long)st.st_size);
     store->is_cut = is_cut;
     return is_cut ? -EIO : 0;
 }
@@ -506,8 +506,8 @@ int file_put(struct store *store, uint64_t address, const void *bytes, size_t n,
         return error;
     error = io_write_at(store->fd, address, bytes, n, done);
     if (error) {
-        log_error("%s: cannot write %zu bytes at address %llu: %s", store->path, n,
-                  (unsigned long long)address, strerror(-error));
+        why_say(store->why, "%s: cannot write %zu bytes at address %llu: %s", store->path, n,
+                (unsigned long long)address, strerror(-error));
         error = disk_error(-error);
     }
     if (*done > 0 && address + *done > store->file_end)
@@ -585,7 +585,7 @@ int file_set_end(struct store *store, uint64_t end)
     if (!error)
         error = journal_mark_passed(store);
     if (!error && ftruncate(store->fd, (off_t)end) < 0) {
-        log_error("%s: cannot set its end: %s", store->path, strerror(errno));
+        why_say(store->why, "%s: cannot set its end: %s", store->path, strerror(errno));
         error = disk_error(errno);
     }
     if (error)
@@ -608,7 +608,7 @@ int file_sync(struct store *store, bool all)
     }
     if (!error && (all ? fsync : fdatasync)(store->fd) < 0) {
         error = -errno;
-        log_error("%s: cannot sync it: %s", store->path, strerror(-error));
+        why_say(store->why, "%s: cannot sync it: %s", store->path, strerror(-error));
         /* The kernel's cached pages are dropped: whoever reads the file next must see what the disk
          * has. */
         (void)posix_fadvise(store->fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -626,8 +626,8 @@ int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
         int error = store->is_following ? follow_check(store) : 0;
         if (error)
             return error;
-        log_error("%s: %zu bytes at address %llu lie beyond the end of the file", store->path, n,
-                  (unsigned long long)address);
+        why_say(store->why, "%s: %zu bytes at address %llu lie beyond the end of the file",
+                store->path, n, (unsigned long long)address);
         return -EIO;
     }
     int error = atomic_load_explicit(&store->n_pages, memory_order_acquire) == 0

@@ -199,11 +199,11 @@ int place_find(struct store *store)
     if (!error && !is_elsewhere && place_leads(store, store->place))
         return store->writable ? 0 : take_other_name(store);
     if (error && (store->writable || error == -ENOMEM)) {
-        log_error("%s: cannot open its directory: %s", store->path, strerror(-error));
+        why_say(store->why, "%s: cannot open its directory: %s", store->path, strerror(-error));
         return error;
     }
     if (store->writable) {
-        log_error("%s: it was replaced just now", store->path);
+        why_say(store->why, "%s: it was replaced just now", store->path);
         return -EBUSY;
     }
     place_close(store); /* the name belongs to another file */
@@ -308,9 +308,10 @@ static int leave(struct store *store)
     if (error)
         return error;
     counter_remove(store);
-    log_error("%s: it was removed or replaced while it is written: nothing can be committed until "
-              "it has that name again",
-              store->place);
+    why_say(store->why,
+            "%s: it was removed or replaced while it is written: nothing can be committed until "
+            "it has that name again",
+            store->place);
     store->is_lost = true;
     return -ESTALE;
 }

@@ -84,8 +84,8 @@ int follow_read(struct store *store, uint64_t address, void *buffer, size_t n)
         return 0;
     int moved = follow_check(store);
     if (!moved)
-        log_error("%s: cannot read %zu bytes at address %llu: %s", store->path, n,
-                  (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
+        why_say(store->why, "%s: cannot read %zu bytes at address %llu: %s", store->path, n,
+                (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
     return moved ? moved : -EIO;
 }
 
@@ -280,8 +280,8 @@ static int refresh(struct store *store, bool *moved)
     if (i > STORE_FREE_TRIES)
         store_release(store);
     if (error == STORE_MOVED)
-        log_error("%s: it is committed to without a pause: no state of it could be read",
-                  store->path);
+        why_say(store->why, "%s: it is committed to without a pause: no state of it could be read",
+                store->path);
     else if (error == -EBUSY)
         neighbour_say(store, store->journal, "cannot be used",
                       "it belongs to another file, or this one was changed since");
@@ -298,12 +298,12 @@ int store_refresh(struct store *store, bool *moved)
     int error = refresh(store, moved);
     bool gone = error == -ESTALE || error == -ENOENT;
     if (gone && !store->is_gone)
-        log_error("%s: the file that was followed is no longer there", store->path);
+        why_say(store->why, "%s: the file that was followed is no longer there", store->path);
     store->is_gone = gone;
     return gone ? -ESTALE : error;
 }
 
-int follow_open(const char *path, const struct store_found *found, struct store **out)
+int follow_open(const char *path, const struct store_opening *how, struct store **out)
 {
     bool moved;
     struct statfs fs;
@@ -311,7 +311,8 @@ int follow_open(const char *path, const struct store_found *found, struct store 
     if (!store)
         return -ENOMEM;
     store->is_following = true;
-    store->found = found;
+    store->found = how->found;
+    store->why = how->why;
     int error = file_open(store);
     if (!error && !store->journal)
         error = -ENOENT;
@@ -328,5 +329,5 @@ int follow_open(const char *path, const struct store_found *found, struct store 
 
 int store_open_following(const char *path, struct store **store)
 {
-    return follow_open(path, NULL, store);
+    return follow_open(path, &(struct store_opening){0}, store);
 }

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "common/io.h"
-#include "common/log.h"
 #include "store/journal.h"
 
 #define BUFFER_BYTES ((size_t)256 << 10)
@@ -200,8 +199,8 @@ int journal_write(struct store *store, uint64_t new_end)
     if (!error)
         error = write_and_sync(store, &journal);
     if (error)
-        log_error("%s: cannot write the journal %s: %s", store->path, store->journal,
-                  strerror(-error));
+        why_say(store->why, "%s: cannot write the journal %s: %s", store->path, store->journal,
+                strerror(-error));
     if (journal.fd >= 0)
         close(journal.fd);
     free(journal.buffer);
@@ -225,7 +224,8 @@ int journal_remove(struct store *store)
     int error = 0;
     if (path && unlinkat(store->folder, place_entry(path), 0) < 0 && errno != ENOENT) {
         error = -errno;
-        log_error("%s: cannot remove the journal %s: %s", store->path, path, strerror(-error));
+        why_say(store->why, "%s: cannot remove the journal %s: %s", store->path, path,
+                strerror(-error));
     }
     free(aside);
     if (error)

@@ -79,7 +79,7 @@ int journal_carry_out(struct store *store, uint64_t file_end)
         error = write_pages(store, &journal, file_end);
         journal_close(&journal);
     } else if (error) {
-        log_error("%s: cannot read the journal %s", store->path, store->journal);
+        why_say(store->why, "%s: cannot read the journal %s", store->path, store->journal);
         error = -EIO;
     }
     return error ? error : journal_remove(store);
@@ -158,13 +158,15 @@ static int replay(struct store *store, struct journal *journal)
     if (error == -ENXIO)
         return ignore(store);
     if (error == -EBUSY)
-        log_error("%s: the journal %s belongs to another file, or this one was changed since: move "
-                  "it away",
-                  store->path, journal_path(store));
+        why_say(store->why,
+                "%s: the journal %s belongs to another file, or this one was changed since: move "
+                "it away",
+                store->path, journal_path(store));
     if (error == -ESTALE) {
-        log_error("%s: some of its last commit is not in it but in the journal %s, and another "
-                  "program has changed it since: move the journal away to have it as it is",
-                  store->path, journal_path(store));
+        why_say(store->why,
+                "%s: some of its last commit is not in it but in the journal %s, and another "
+                "program has changed it since: move the journal away to have it as it is",
+                store->path, journal_path(store));
         error = -EBUSY;
     }
     if (error)
@@ -201,8 +203,8 @@ static int recover(struct store *store)
         return error;
     }
     if (error) {
-        log_error("%s: cannot read the journal %s: %s", store->path, journal_path(store),
-                  neighbour_reason(error));
+        why_say(store->why, "%s: cannot read the journal %s: %s", store->path, journal_path(store),
+                neighbour_reason(error));
         return error == -EPROTONOSUPPORT ? -EBUSY : error;
     }
     error = replay(store, &journal);

@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/log.h"
 #include "store/private.h"
 
 #define NAMES_BYTES 16384 /* of a user, with all that getpwuid_r(3) says */
@@ -69,7 +68,7 @@ static void say_once(struct store *store, char *line)
     neighbour_forget(store);
     store->said = line;
     if (line)
-        log_error("%s", line);
+        why_say(store->why, "%s", line);
 }
 
 void neighbour_forget(struct store *store)

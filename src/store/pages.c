@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "common/io.h"
-#include "common/log.h"
 #include "store/private.h"
 
 struct page *pages_find(struct store *store, uint64_t number)
@@ -31,7 +30,7 @@ static int spill_write(struct store *store, uint64_t at, const unsigned char *by
     size_t done;
     int error = io_write_at(store->spill, at, bytes, n, &done);
     if (error)
-        log_error("%s: cannot put changes aside: %s", store->path, strerror(-error));
+        why_say(store->why, "%s: cannot put changes aside: %s", store->path, strerror(-error));
     return error;
 }
 
@@ -41,8 +40,8 @@ static int spill_read(struct store *store, uint64_t at, unsigned char *bytes, si
     int error = io_read_at(store->spill, at, bytes, n, &done);
     if (!error && done == n)
         return 0;
-    log_error("%s: cannot read changes that were put aside: %s", store->path,
-              error ? strerror(-error) : "they are not there");
+    why_say(store->why, "%s: cannot read changes that were put aside: %s", store->path,
+            error ? strerror(-error) : "they are not there");
     return -EIO;
 }
 
@@ -54,7 +53,8 @@ static int read_spilled(struct store *store, const struct page *page, unsigned c
     int error = spill_read(store, page->spilled_at, bytes, PAGE_BYTES);
     if (error || page_sum(bytes) == page->sum)
         return error;
-    log_error("%s: changes that were put aside are lost: the disk did not keep them", store->path);
+    why_say(store->why, "%s: changes that were put aside are lost: the disk did not keep them",
+            store->path);
     return -EIO;
 }
 

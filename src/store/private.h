@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "common/hash.h"
+#include "common/why.h"
 #include "store/extents.h"
 #include "store/store.h"
 
@@ -85,6 +86,7 @@ struct store {
     int fd;
     char *path;                      /* as given */
     const struct store_found *found; /* while opening: it, not the path, is used; or NULL */
+    struct why *why;                 /* until store_opened: takes its errors; NULL: the log does */
     int folder;               /* that the file is in: all names in it are used relative to it */
     pthread_mutex_t raw_lock; /* guards the next two (unsynced_raw.c): */
     struct raw *raw;          /* files that are to be synced, the longest written first */
@@ -186,7 +188,7 @@ bool file_may_lock(void);
 
 /* file.c: the same without a message; file_refuse writes one that names the holder. */
 int file_take_lock(struct store *store, int operation);
-void file_refuse(int fd, const char *path, int operation);
+void file_refuse(const struct store *store, int operation);
 
 /* file.c: the counter of a writer who begins; the log says what there cannot be. */
 int file_begin_counter(struct store *store);
@@ -203,8 +205,8 @@ void file_init_lock(pthread_rwlock_t *lock);
 /* file.c: opens the file and takes its lock, unless it is followed; finds its place. */
 int file_open(struct store *store);
 
-/* follow.c: as store_open_following; found: or NULL. */
-int follow_open(const char *path, const struct store_found *found, struct store **store);
+/* follow.c: store_open_as of what is followed. */
+int follow_open(const char *path, const struct store_opening *how, struct store **store);
 
 /* file_place.c: false: the system does not say. */
 bool identity_of(int fd, struct identity *identity);

@@ -80,9 +80,10 @@ static int share_lock(struct store *store, bool was_lost)
     if (error && !was_lost)
         log_warning("%s: another program has taken the lock", store->path);
     if (is_outdated)
-        log_error("%s: another program has changed it while it had the lock: it must be opened "
-                  "again",
-                  store->path);
+        why_say(store->why,
+                "%s: another program has changed it while it had the lock: it must be opened "
+                "again",
+                store->path);
     return error;
 }
 
@@ -100,9 +101,10 @@ static int check_unchanged(struct store *store)
     if (error || is_unchanged(store))
         return error;
     if (may_say(store))
-        log_error("%s: another program has changed it since it was opened: it must be opened again "
-                  "to be written (umount and mount)",
-                  store->path);
+        why_say(store->why,
+                "%s: another program has changed it since it was opened: it must be opened again "
+                "to be written (umount and mount)",
+                store->path);
     return -EBUSY;
 }
 
@@ -110,7 +112,7 @@ static int begin(struct store *store)
 {
     int error = take_lock(store, LOCK_EX);
     if (error == -EBUSY && may_say(store))
-        file_refuse(store->fd, store->path, LOCK_EX);
+        file_refuse(store, LOCK_EX);
     if (!error)
         error = check_unchanged(store);
     if (!error)

@@ -18,6 +18,8 @@
 
 struct store;
 struct sfs_image_callbacks;
+struct store_found;
+struct why;
 
 /* Opens path for reading and takes a shared lock, by the rules of libhdf5 for the environment
  * variable HDF5_USE_FILE_LOCKING: FALSE or 0, no lock; BEST_EFFORT or unset, file systems that have
@@ -32,10 +34,29 @@ int store_open(const char *path, struct store **store);
  * journal that a crash has left is replayed or discarded first. */
 int store_open_writable(const char *path, struct store **store);
 
-/* The same, under a shared lock: nothing is written, in the file or beside it, before
- * store_begin_writing, and nothing may be committed. -EACCES: no files can be made in its
- * directory. A journal that a crash has left is replayed or discarded under an exclusive lock. */
-int store_open_shared(const char *path, struct store **store);
+/* Opens path in this way; errors are those of the functions named. */
+struct store_opening {
+    const struct store_found *found; /* it is opened, whatever has its name by now; or NULL */
+    bool follows;                    /* as store_open_following */
+    bool writable;                   /* as store_open_writable */
+
+    /* With writable: under a shared lock: nothing is written, in the file or beside it, before
+     * store_begin_writing, and nothing may be committed. -EACCES: no files can be made in its
+     * directory. A journal that a crash has left is replayed or discarded under an exclusive lock.
+     * Of what was found: its path is absolute and leads to it without symbolic links, or it is
+     * -EBUSY, as its journal would be made elsewhere. */
+    bool is_shared;
+
+    /* Takes what would be logged as errors, of which the last one counts, as long as only the one
+     * who opens it knows the store: until store_opened or store_close. NULL: it is logged. */
+    struct why *why;
+};
+int store_open_as(const char *path, const struct store_opening *how, struct store **store);
+
+/* The `why` for errors of whoever opens something over the store (why_say). */
+struct why *store_why(const struct store *store);
+void store_opened(struct store *store);
+
 bool store_is_shared(const struct store *store); /* it has not begun, or it has ended writing */
 
 /* Of a shared store: whether the file has the size and time that it had when it was shared. Needs
@@ -252,13 +273,6 @@ int store_open_raw(const struct store *store, const char *name, int *fd, const c
  * next commit makes it durable, or earlier if there are many such files. Errors of fsync(2), then of
  * another one; -ENOMEM: this one is synced and closed. */
 int store_raw_written(struct store *store, int fd);
-
-/* As store_open, or store_open_following, of what was found, whatever has its name by now. */
-int store_open_found(const struct store_found *found, bool follow, struct store **store);
-
-/* As store_open_shared, of what was found: its path is absolute and leads to it without symbolic
- * links, or it is -EBUSY, as its journal would be made elsewhere. */
-int store_open_found_shared(const struct store_found *found, struct store **store);
 
 /* Words for a refusal of store_find; NULL: the error is no refusal. */
 const char *store_refusal(int error);

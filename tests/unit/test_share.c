@@ -20,6 +20,8 @@
 #define PATH  "shared"
 #define BYTES 10000
 
+static const struct store_opening shared = {.writable = true, .is_shared = true};
+
 /* ---- Another program ---- */
 
 static int other = -1;  /* the file, as it has it open */
@@ -76,7 +78,7 @@ static struct store *open_shared(void)
     memset(bytes, 7, sizeof(bytes));
     assert_int_equal(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
     close(fd);
-    assert_int_equal(store_open_shared(PATH, &store), 0);
+    assert_int_equal(store_open_as(PATH, &shared, &store), 0);
     assert_true(store_is_writable(store) && store_is_shared(store));
     assert_int_equal(store_lock(store), SFS_LOCK_SHARED);
     return store;
@@ -238,7 +240,7 @@ static void a_journal_is_carried_out_first(void **state)
     assert_int_equal(link(PATH ".journal", "kept"), 0);
     store_close(store);
     assert_int_equal(rename("kept", PATH ".journal"), 0);
-    assert_int_equal(store_open_shared(PATH, &again), 0);
+    assert_int_equal(store_open_as(PATH, &shared, &again), 0);
     assert_true(store_is_shared(again));
     assert_false(is_there(PATH ".journal") || is_there(PATH ".commits"));
     assert_int_equal(store_lock(again), SFS_LOCK_SHARED);

@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/thread.h"
 #include "config.h"
+#include "dataset/together.h"
 #include "fs/daemon/background.h"
 #include "fs/interrupt.h"
 #include "fs/daemon/loop.h"
@@ -26,7 +27,6 @@
 #include "fs/open.h"
 
 #define READAHEAD_KIB       1024 /* first reads through the page cache are twice as fast as with 128 */
-#define LINE_BYTES          1024 /* of a message */
 #define DESCRIPTORS_OF_FILE 8
 #define DESCRIPTORS_BESIDE  256                 /* with those of files that users have open */
 #define DECODER_BYTES       ((size_t)512 << 20) /* of address space, besides what it decodes */
@@ -253,12 +253,6 @@ static int mount_and_serve(struct mount *mount, struct options *options)
     return status;
 }
 
-/* The last error of an attempt, instead of the log. */
-static void keep_line(void *context, const char *line)
-{
-    snprintf(context, LINE_BYTES, "%s", line);
-}
-
 /* Opens what lies in memory only. What would be written to it would be lost. */
 static int open_image(const struct options *options, struct sfs_options *file_options,
                       struct sfs_file **file)
@@ -308,22 +302,15 @@ static struct sfs_options options_of_files(const struct options *options)
 static int open_file(const struct options *options, struct sfs_file **file)
 {
     struct sfs_options file_options = options_of_files(options);
-    char why[LINE_BYTES] = "";
+    struct why why;
+    int refusal;
     if (load_is_wanted(options->file))
         return open_image(options, &file_options, file);
     if (options->read_only)
         return sfs_open(options->file, &file_options, file);
-    log_divert(keep_line, why);
-    int error = sfs_open(options->file, &file_options, file);
-    log_divert(NULL, NULL);
-    if (!error || error == -ENOMEM)
-        return error;
-    file_options.writable = false;
-    if (!*why)
-        snprintf(why, sizeof(why), "%s: %s", options->file, strerror(-error));
-    error = sfs_open(options->file, &file_options, file);
-    if (!error)
-        log_warning("mounted read-only, for want of writing: %s", why);
+    int error = together_open_alone(options->file, &file_options, &why, &refusal, file);
+    if (!error && refusal)
+        log_warning("mounted read-only, for want of writing: %s", why.text);
     return error;
 }
 

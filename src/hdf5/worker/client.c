@@ -153,6 +153,11 @@ void client_say_end(int error, int status, uint64_t timeout, char *text, size_t 
         snprintf(text, n, "exit code %d", WEXITSTATUS(status));
 }
 
+struct why *client_why(const struct client *client)
+{
+    return client->store ? store_why(client->store) : NULL;
+}
+
 /* Logs how the worker ended. Returns whether the object is to blame: not if another process has
  * killed it. */
 static bool bury(struct client *client, enum worker_call call, uint64_t object, int error)
@@ -167,7 +172,8 @@ static bool bury(struct client *client, enum worker_call call, uint64_t object, 
     snprintf(line, sizeof(line), "the process of libhdf5 ended, asked for %s%s: %s", names[call],
              place, how);
     library_reason(line);
-    log_error("%s: %s", client->store ? store_path(client->store) : "datatypes", line);
+    why_say(client_why(client), "%s: %s", client->store ? store_path(client->store) : "datatypes",
+            line);
     client->is_killed = is_killed;
     return !is_killed && error != -ENOMEM;
 }
@@ -251,7 +257,7 @@ static int start(struct client *client)
     if (error) {
         client->socket = -1;
         library_reason("no process can be started for libhdf5");
-        log_error("cannot start a process for libhdf5: %s", strerror(-error));
+        why_say(client_why(client), "cannot start a process for libhdf5: %s", strerror(-error));
         return error == -ENOMEM ? error : -EIO;
     }
     client->starts++;

@@ -239,8 +239,11 @@ static int pass_on(struct client *client, struct cursor *cursor)
     if (error)
         return error == -EIO ? -EPROTO : error;
     client_make_line(line);
-    if (client->lines++ < MOST_LINES)
-        log_message(level < LOG_ERR ? LOG_ERR : level, "%.1000s", line);
+    bool is_said = client->lines++ < MOST_LINES;
+    if (is_said && level <= LOG_ERR)
+        why_say(client_why(client), "%.1000s", line);
+    else if (is_said)
+        log_message(level, "%.1000s", line);
     free(line);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "common/hash.h"
+#include "common/why.h"
 #include "hdf5/local.h"
 #include "hdf5/worker/client.h"
 #include "hdf5/worker/transaction.h"
@@ -95,5 +96,8 @@ void client_describe_store(struct wire *wire, uint64_t number, const struct stor
 
 /* Makes one line of text, whatever it says. */
 void client_make_line(char *text);
+
+/* client.c: where errors of its file are said (why_say). */
+struct why *client_why(const struct client *client);
 
 #endif
