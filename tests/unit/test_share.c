@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/why.h"
 #include "sparsefs/sparsefs.h"
 #include "store/store.h"
 
@@ -397,6 +398,38 @@ static void who_did_not_open_it_to_share_keeps_it(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+/* ---- Why it cannot be opened ---- */
+
+static void a_reason_is_taken_until_it_is_open(void **state)
+{
+    (void)state;
+    struct why why = {""};
+    struct store_opening how = shared;
+    struct store *store;
+    char byte;
+    how.why = &why;
+    store_close(open_shared());
+    unsigned errors = log_errors();
+    assert_int_equal(store_open_as("absent", &how, &store), -ENOENT);
+    assert_string_equal(why.text, "absent: No such file or directory");
+    other = open(PATH, O_RDWR);
+    assert_int_equal(__real_flock(other, LOCK_EX), 0);
+    assert_int_equal(store_open_as(PATH, &how, &store), -EBUSY);
+    assert_non_null(strstr(why.text, PATH ": another program has it open"));
+    close(other);
+    other = -1;
+    assert_int_equal(store_open_as(PATH, &how, &store), 0);
+    assert_int_equal(store_read(store, BYTES, &byte, 1), -EIO);
+    assert_non_null(strstr(why.text, "beyond the end"));
+    assert_int_equal(log_errors(), errors);
+    store_opened(store);
+    why.text[0] = '\0';
+    assert_int_equal(store_read(store, BYTES, &byte, 1), -EIO);
+    assert_int_equal(log_errors(), errors + 1);
+    assert_string_equal(why.text, "");
+    store_close(store);
+}
+
 static int all_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +444,7 @@ static int all_tests(void)
         cmocka_unit_test(many_threads_write_while_it_is_given_back),
         cmocka_unit_test(who_said_that_he_writes_keeps_it),
         cmocka_unit_test(who_did_not_open_it_to_share_keeps_it),
+        cmocka_unit_test(a_reason_is_taken_until_it_is_open),
     };
     log_quietly();
     return cmocka_run_group_tests(tests, NULL, NULL);
