@@ -22,6 +22,13 @@ void sfs_set_log(sfs_log_function function, int level)
     atomic_store(&log_level, level);
 }
 
+void log_make_line(char *text)
+{
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+}
+
 static _Thread_local void (*diverted_to)(void *context, const char *line);
 static _Thread_local void *diverted_context;
 
@@ -33,19 +40,15 @@ void log_divert(void (*function)(void *context, const char *line), void *context
 
 void log_message(int level, const char *format, ...)
 {
+    char line[2048];
+    va_list args;
     bool diverted = diverted_to && level <= LOG_ERR;
     if (!diverted && level > atomic_load(&log_level))
         return;
-
-    char line[2048];
-    va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    /* Names come from files: a control character must not reach a terminal or start a line. */
-    for (char *c = line; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
+    log_make_line(line);
     if (diverted)
         diverted_to(diverted_context, line);
     else

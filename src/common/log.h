@@ -11,6 +11,10 @@ void log_message(int level, const char *format, ...) __attribute__((format(print
 /* Sends the errors of this thread to function instead, until it is called with NULL. */
 void log_divert(void (*function)(void *context, const char *line), void *context);
 
+/* Names come from files: a control character must not reach a terminal or start a line. It becomes a
+ * question mark. */
+void log_make_line(char *text);
+
 #define log_error(...)   log_message(LOG_ERR, __VA_ARGS__)
 #define log_warning(...) log_message(LOG_WARNING, __VA_ARGS__)
 #define log_info(...)    log_message(LOG_INFO, __VA_ARGS__)

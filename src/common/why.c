@@ -39,12 +39,18 @@ int why_refused(struct why *why, int error, const char *format, ...)
     return error;
 }
 
+void why_take(struct why *why, const char *format, va_list arguments)
+{
+    vsnprintf(why->text, sizeof(why->text), format, arguments);
+    log_make_line(why->text);
+}
+
 void why_say(struct why *why, const char *format, ...)
 {
     va_list arguments;
-    struct why line, *to = why ? why : &line;
+    struct why line;
     va_start(arguments, format);
-    vsnprintf(to->text, sizeof(to->text), format, arguments);
+    why_take(why ? why : &line, format, arguments);
     va_end(arguments);
     if (!why)
         log_error("%s", line.text);

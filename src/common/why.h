@@ -4,6 +4,8 @@
 #ifndef SPARSEFS_COMMON_WHY_H
 #define SPARSEFS_COMMON_WHY_H
 
+#include <stdarg.h>
+
 struct why {
     char text[2048]; /* valid after an error that says that it is */
 };
@@ -19,8 +21,12 @@ int why_unsupported(struct why *why, const char *format, ...) __attribute__((for
 int why_refused(struct why *why, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Says a line, without a newline, to whoever asked for the reason; NULL: nobody did, it is logged as
- * an error. A later line replaces it. */
+/* Writes what printf would, as one line: a control character of a name is a question mark. */
+void why_take(struct why *why, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
+
+/* The same for whoever asked for the reason; NULL: nobody did, it is logged as an error. A later line
+ * replaces it. */
 void why_say(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -29,10 +29,15 @@ int structure_read(struct store *store, const char *name, uint64_t address, void
     int error = structure_within(store, name, address, n, why);
     if (error)
         return error;
-    error = store_read(store, address, bytes, n);
-    if (error)
-        why_damaged(why, "%s at address %" PRIu64 ": it cannot be read", name, address);
-    return error;
+    struct why disk;
+    disk.text[0] = 0;
+    error = store_read_why(store, address, bytes, n, &disk);
+    if (!error)
+        return 0;
+    if (disk.text[0])
+        store_say(store, NULL, "%s", disk.text);
+    return why_refused(why, error, "%s at address %" PRIu64 ": %s", name, address,
+                       disk.text[0] ? disk.text : "it cannot be read");
 }
 
 int structure_signed(const char *name, uint64_t address, const unsigned char *bytes,

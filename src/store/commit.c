@@ -16,7 +16,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/log.h"
 #include "store/private.h"
 
 int commit_check_writable(struct store *store)
@@ -39,8 +38,9 @@ static int write_bytes(struct store *store, uint64_t address, const void *bytes,
     pthread_mutex_lock(&store->change);
     int error = commit_check_writable(store);
     if (!error && (__builtin_add_overflow(address, (uint64_t)n, &end) || end > store_size(store))) {
-        log_error("%s: %zu bytes to write at address %" PRIu64 " lie beyond the end of the file",
-                  store->path, n, address);
+        store_say(store, NULL,
+                  "%zu bytes to write at address %" PRIu64 " lie beyond the end of the file", n,
+                  address);
         error = -EINVAL;
     }
     if (!error) {
@@ -108,7 +108,7 @@ int tell_followers(struct store *store)
 {
     int error = counter_advance(store);
     if (error)
-        log_error("%s: cannot write %s: %s", store->path, store->counter, strerror(-error));
+        store_say(store, NULL, "cannot write %s: %s", store->counter, strerror(-error));
     return error;
 }
 

@@ -1,6 +1,7 @@
 /* The store's file: opening it under the lock that libhdf5 takes, reading, writing, closing. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +39,8 @@ void file_refuse(const struct store *store, int operation)
 {
     char who[HOLDER_TEXT];
     holder_describe(store->fd, store->path, who);
-    why_say(store->why, "%s: another program has it open%s%s", store->path,
-            operation == LOCK_SH ? " for writing" : "", who);
+    store_say(store, NULL, "another program has it open%s%s",
+              operation == LOCK_SH ? " for writing" : "", who);
 }
 
 /* Locks by the rules in the HDF5 1.10.7 release notes. A conversion that fails loses the lock. */
@@ -66,7 +67,7 @@ int file_take_lock(struct store *store, int operation)
             return 0;
         /* fall through */
     default:
-        why_say(store->why, "%s: cannot lock: %s", path, strerror(-error));
+        store_say(store, NULL, "cannot lock: %s", strerror(-error));
         return error;
     }
 }
@@ -133,11 +134,11 @@ int file_open(struct store *store)
                              : open(store->path, access | O_CLOEXEC | O_NONBLOCK);
     if (store->fd < 0 || fstat(store->fd, &store->st) < 0) {
         int error = errno == EISDIR ? -EINVAL : -errno;
-        why_say(store->why, "%s: %s", store->path, strerror(errno));
+        store_say(store, NULL, "%s", strerror(errno));
         return error;
     }
     if (!S_ISREG(store->st.st_mode)) {
-        why_say(store->why, "%s: not a regular file", store->path);
+        store_say(store, NULL, "not a regular file");
         return -EINVAL;
     }
     int error = store->is_following ? 0 : file_lock(store);
@@ -168,13 +169,13 @@ int file_begin_counter(struct store *store)
     int error = counter_advance(store);
     bool is_refused = error == -EACCES || error == -EPERM;
     if (error == -EISDIR || (is_refused && counter_exists(store))) {
-        why_say(store->why, "%s: it cannot be written: %s is in the way: move it away", store->path,
-                store->counter);
+        store_say(store, NULL, "it cannot be written: %s is in the way: move it away",
+                  store->counter);
         return is_refused ? error : -EPERM;
     }
     if (is_refused || error == -EROFS) {
-        why_say(store->why, "%s: it cannot be written: no journal can be made in its directory: %s",
-                store->path, strerror(-error));
+        store_say(store, NULL, "it cannot be written: no journal can be made in its directory: %s",
+                  strerror(-error));
         return error;
     }
     if (error)
@@ -188,8 +189,8 @@ static int begin_shared(struct store *store, bool *has_journal)
 {
     if (faccessat(store->folder, ".", W_OK | X_OK, AT_EACCESS) < 0) {
         int error = -errno;
-        why_say(store->why, "%s: it cannot be written: no journal can be made in its directory: %s",
-                store->path, strerror(-error));
+        store_say(store, NULL, "it cannot be written: no journal can be made in its directory: %s",
+                  strerror(-error));
         return error;
     }
     if (store->journal)
@@ -269,6 +270,17 @@ struct why *store_why(const struct store *store)
 void store_opened(struct store *store)
 {
     store->why = NULL;
+}
+
+void store_say(const struct store *store, struct why *why, const char *format, ...)
+{
+    struct why phrase;
+    va_list arguments;
+    va_start(arguments, format);
+    why_take(why ? why : &phrase, format, arguments);
+    va_end(arguments);
+    if (!why)
+        why_say(store->why, "%s: %s", store->path, phrase.text);
 }
 
 int store_open_reader(const char *name, const struct store_reader *reader, struct store **out)
@@ -429,11 +441,11 @@ int directory_sync(const struct store *store)
     if (error == -EINVAL)
         error = 0;
     if (error)
-        why_say(store->why, "%s: cannot sync its directory: %s", store->path, strerror(-error));
+        store_say(store, NULL, "cannot sync its directory: %s", strerror(-error));
     return error;
 }
 
-int file_get(struct store *store, uint64_t address, void *buffer, size_t n)
+int file_get(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why)
 {
     size_t done;
     int error = io_read_at(store->fd, address, buffer, n, &done);
@@ -443,12 +455,12 @@ int file_get(struct store *store, uint64_t address, void *buffer, size_t n)
         memset((char *)buffer + done, 0, n - done);
         return 0;
     }
-    why_say(store->why, "%s: cannot read %zu bytes at address %llu: %s", store->path, n,
-            (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
+    store_say(store, why, "cannot read %zu bytes at address %llu: %s", n,
+              (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
     return -EIO;
 }
 
-int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
+int file_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why)
 {
     if (store->image) {
         image_read(store->image, address, buffer, n);
@@ -457,10 +469,10 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n)
     if (store->reader.read)
         return store->reader.read(store->reader.context, address, buffer, n);
     if (store->is_following)
-        return follow_read(store, address, buffer, n);
+        return follow_read(store, address, buffer, n, why);
     int error = atomic_load_explicit(&store->n_unsynced, memory_order_acquire) == 0
-                    ? file_get(store, address, buffer, n)
-                    : unsynced_read(store, address, buffer, n);
+                    ? file_get(store, address, buffer, n, why)
+                    : unsynced_read(store, address, buffer, n, why);
     /* The file may have been changed by the holder of the lock just now. */
     return atomic_load(&store->lost_lock) && !store_is_as_shared(store) ? -ESTALE : error;
 }
@@ -479,10 +491,10 @@ int file_check_end(struct store *store)
         return -errno;
     bool is_cut = (uint64_t)st.st_size < store->file_end;
     if (is_cut && !store->is_cut)
-        why_say(store->why,
-                "%s: it was cut short by another program: of %llu bytes %llu are left; nothing is "
-                "committed to it any more",
-                store->path, (unsigned long long)store->file_end, (unsigned long long)st.st_size);
+        store_say(store, NULL,
+                  "it was cut short by another program: of %llu bytes %llu are left; nothing is "
+                  "committed to it any more",
+                  (unsigned long long)store->file_end, (unsigned long long)st.st_size);
     store->is_cut = is_cut;
     return is_cut ? -EIO : 0;
 }
@@ -506,8 +518,8 @@ int file_put(struct store *store, uint64_t address, const void *bytes, size_t n,
         return error;
     error = io_write_at(store->fd, address, bytes, n, done);
     if (error) {
-        why_say(store->why, "%s: cannot write %zu bytes at address %llu: %s", store->path, n,
-                (unsigned long long)address, strerror(-error));
+        store_say(store, NULL, "cannot write %zu bytes at address %llu: %s", n,
+                  (unsigned long long)address, strerror(-error));
         error = disk_error(-error);
     }
     if (*done > 0 && address + *done > store->file_end)
@@ -585,7 +597,7 @@ int file_set_end(struct store *store, uint64_t end)
     if (!error)
         error = journal_mark_passed(store);
     if (!error && ftruncate(store->fd, (off_t)end) < 0) {
-        why_say(store->why, "%s: cannot set its end: %s", store->path, strerror(errno));
+        store_say(store, NULL, "cannot set its end: %s", strerror(errno));
         error = disk_error(errno);
     }
     if (error)
@@ -608,7 +620,7 @@ int file_sync(struct store *store, bool all)
     }
     if (!error && (all ? fsync : fdatasync)(store->fd) < 0) {
         error = -errno;
-        why_say(store->why, "%s: cannot sync it: %s", store->path, strerror(-error));
+        store_say(store, NULL, "cannot sync it: %s", strerror(-error));
         /* The kernel's cached pages are dropped: whoever reads the file next must see what the disk
          * has. */
         (void)posix_fadvise(store->fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -619,20 +631,20 @@ int file_sync(struct store *store, bool all)
     return error;
 }
 
-int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
+int store_read_why(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why)
 {
     uint64_t end;
     if (__builtin_add_overflow(address, (uint64_t)n, &end) || end > store_size(store)) {
         int error = store->is_following ? follow_check(store) : 0;
         if (error)
             return error;
-        why_say(store->why, "%s: %zu bytes at address %llu lie beyond the end of the file",
-                store->path, n, (unsigned long long)address);
+        store_say(store, why, "%zu bytes at address %llu lie beyond the end of the file", n,
+                  (unsigned long long)address);
         return -EIO;
     }
     int error = atomic_load_explicit(&store->n_pages, memory_order_acquire) == 0
-                    ? file_read(store, address, buffer, n)
-                    : pages_read(store, address, buffer, n);
+                    ? file_read(store, address, buffer, n, why)
+                    : pages_read(store, address, buffer, n, why);
     if (!error && store->is_following)
         error = follow_check(store);
     if (error)
@@ -640,6 +652,11 @@ int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
     atomic_fetch_add_explicit(&store->reads, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&store->bytes_read, n, memory_order_relaxed);
     return 0;
+}
+
+int store_read(struct store *store, uint64_t address, void *buffer, size_t n)
+{
+    return store_read_why(store, address, buffer, n, NULL);
 }
 
 const void *store_view(struct store *store, uint64_t address, size_t n)

@@ -199,11 +199,11 @@ int place_find(struct store *store)
     if (!error && !is_elsewhere && place_leads(store, store->place))
         return store->writable ? 0 : take_other_name(store);
     if (error && (store->writable || error == -ENOMEM)) {
-        why_say(store->why, "%s: cannot open its directory: %s", store->path, strerror(-error));
+        store_say(store, NULL, "cannot open its directory: %s", strerror(-error));
         return error;
     }
     if (store->writable) {
-        why_say(store->why, "%s: it was replaced just now", store->path);
+        store_say(store, NULL, "it was replaced just now");
         return -EBUSY;
     }
     place_close(store); /* the name belongs to another file */

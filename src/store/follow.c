@@ -76,7 +76,7 @@ int follow_check(const struct store *store)
     return live || is_same_state(&now, &store->state) ? 0 : STORE_MOVED;
 }
 
-int follow_read(struct store *store, uint64_t address, void *buffer, size_t n)
+int follow_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why)
 {
     size_t done;
     int error = io_read_at(store->fd, address, buffer, n, &done);
@@ -84,8 +84,8 @@ int follow_read(struct store *store, uint64_t address, void *buffer, size_t n)
         return 0;
     int moved = follow_check(store);
     if (!moved)
-        why_say(store->why, "%s: cannot read %zu bytes at address %llu: %s", store->path, n,
-                (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
+        store_say(store, why, "cannot read %zu bytes at address %llu: %s", n,
+                  (unsigned long long)address, error ? strerror(-error) : "the file has shrunk");
     return moved ? moved : -EIO;
 }
 
@@ -280,8 +280,7 @@ static int refresh(struct store *store, bool *moved)
     if (i > STORE_FREE_TRIES)
         store_release(store);
     if (error == STORE_MOVED)
-        why_say(store->why, "%s: it is committed to without a pause: no state of it could be read",
-                store->path);
+        store_say(store, NULL, "it is committed to without a pause: no state of it could be read");
     else if (error == -EBUSY)
         neighbour_say(store, store->journal, "cannot be used",
                       "it belongs to another file, or this one was changed since");
@@ -298,7 +297,7 @@ int store_refresh(struct store *store, bool *moved)
     int error = refresh(store, moved);
     bool gone = error == -ESTALE || error == -ENOENT;
     if (gone && !store->is_gone)
-        why_say(store->why, "%s: the file that was followed is no longer there", store->path);
+        store_say(store, NULL, "the file that was followed is no longer there");
     store->is_gone = gone;
     return gone ? -ESTALE : error;
 }

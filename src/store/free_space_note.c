@@ -41,7 +41,7 @@ static bool describe(struct store *store, struct spare *spare)
         (uint64_t)st.st_size != store->committed_end)
         return false;
     size_t n = st.st_size < PAGE_BYTES ? (size_t)st.st_size : PAGE_BYTES;
-    if (file_read(store, 0, page, n) < 0)
+    if (file_read(store, 0, page, n, NULL) < 0)
         return false;
     *spare = (struct spare){.magic = MAGIC,
                             .size = (uint64_t)st.st_size,

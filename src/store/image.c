@@ -174,7 +174,7 @@ static int open_image(struct store *store, void *bytes, size_t n, const struct s
     if (!error)
         error = take_bytes(image, bytes, n, how->copy);
     if (error)
-        log_error("%s: cannot open the image: %s", store->path,
+        store_say(store, NULL, "cannot open the image: %s",
                   error == -EIO ? "its memcpy callback failed" : strerror(-error));
     return error;
 }
@@ -221,7 +221,7 @@ int image_destroy(struct store *store)
     if (c->user_data && c->user_data_free(c->user_data) != 0)
         error = -EIO;
     if (error)
-        log_error("%s: a callback could not free the image", store->path);
+        store_say(store, NULL, "a callback could not free the image");
     pthread_rwlock_destroy(&image->lock);
     if (image->folder >= 0)
         close(image->folder);
@@ -264,7 +264,7 @@ int image_reserve(struct store *store, uint64_t end)
     if (end <= image->size)
         return 0;
     if (image->fixed) {
-        log_error("%s: the image cannot grow: it is not to be released", store->path);
+        store_say(store, NULL, "the image cannot grow: it is not to be released");
         return -ENOSPC;
     }
     /* Grows by half, so that many small steps copy it only a few times; or by what is needed. */
@@ -276,7 +276,7 @@ int image_reserve(struct store *store, uint64_t end)
         if (i == 0 || sizes[i] < sizes[i - 1])
             error = image_resize(image, sizes[i]);
     if (error)
-        log_error("%s: no memory for an image of %" PRIu64 " bytes", store->path, end);
+        store_say(store, NULL, "no memory for an image of %" PRIu64 " bytes", end);
     return error;
 }
 

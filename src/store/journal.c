@@ -199,8 +199,7 @@ int journal_write(struct store *store, uint64_t new_end)
     if (!error)
         error = write_and_sync(store, &journal);
     if (error)
-        why_say(store->why, "%s: cannot write the journal %s: %s", store->path, store->journal,
-                strerror(-error));
+        store_say(store, NULL, "cannot write the journal %s: %s", store->journal, strerror(-error));
     if (journal.fd >= 0)
         close(journal.fd);
     free(journal.buffer);
@@ -224,8 +223,7 @@ int journal_remove(struct store *store)
     int error = 0;
     if (path && unlinkat(store->folder, place_entry(path), 0) < 0 && errno != ENOENT) {
         error = -errno;
-        why_say(store->why, "%s: cannot remove the journal %s: %s", store->path, path,
-                strerror(-error));
+        store_say(store, NULL, "cannot remove the journal %s: %s", path, strerror(-error));
     }
     free(aside);
     if (error)

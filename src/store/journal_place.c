@@ -72,9 +72,9 @@ static int stand_aside(struct store *store, const struct header *header)
             ? -errno
             : 0;
     if (error)
-        why_say(store->why,
-                "%s: the journal of another file is in the way, and cannot be renamed to %s: %s",
-                store->path, aside, strerror(-error));
+        store_say(store, NULL,
+                  "the journal of another file is in the way, and cannot be renamed to %s: %s",
+                  aside, strerror(-error));
     else
         log_warning("%s: the journal of another file that had this name was in the way: it is %s "
                     "now",
@@ -196,8 +196,8 @@ int journal_bring_home(struct store *store)
                  place_entry(store->journal)) < 0 ||
         (fsync(store->sought_folder) < 0 && errno != EINVAL)) {
         error = -errno;
-        why_say(store->why, "%s: cannot bring its journal %s to it: %s", store->path, store->sought,
-                strerror(-error));
+        store_say(store, NULL, "cannot bring its journal %s to it: %s", store->sought,
+                  strerror(-error));
         return error;
     }
     journal_come_back(store);

@@ -35,7 +35,7 @@ int journal_read_page(struct store *store, uint64_t number, uint64_t end, unsign
                : end - address < PAGE_BYTES ? (size_t)(end - address)
                                             : PAGE_BYTES;
     memset(bytes + n, 0, PAGE_BYTES - n);
-    return file_read(store, address, bytes, n);
+    return file_read(store, address, bytes, n, NULL);
 }
 
 /* -EILSEQ: the journal is not complete. */

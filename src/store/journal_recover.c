@@ -79,7 +79,7 @@ int journal_carry_out(struct store *store, uint64_t file_end)
         error = write_pages(store, &journal, file_end);
         journal_close(&journal);
     } else if (error) {
-        why_say(store->why, "%s: cannot read the journal %s", store->path, store->journal);
+        store_say(store, NULL, "cannot read the journal %s", store->journal);
         error = -EIO;
     }
     return error ? error : journal_remove(store);
@@ -158,15 +158,15 @@ static int replay(struct store *store, struct journal *journal)
     if (error == -ENXIO)
         return ignore(store);
     if (error == -EBUSY)
-        why_say(store->why,
-                "%s: the journal %s belongs to another file, or this one was changed since: move "
-                "it away",
-                store->path, journal_path(store));
+        store_say(store, NULL,
+                  "the journal %s belongs to another file, or this one was changed since: move "
+                  "it away",
+                  journal_path(store));
     if (error == -ESTALE) {
-        why_say(store->why,
-                "%s: some of its last commit is not in it but in the journal %s, and another "
-                "program has changed it since: move the journal away to have it as it is",
-                store->path, journal_path(store));
+        store_say(store, NULL,
+                  "some of its last commit is not in it but in the journal %s, and another "
+                  "program has changed it since: move the journal away to have it as it is",
+                  journal_path(store));
         error = -EBUSY;
     }
     if (error)
@@ -203,8 +203,8 @@ static int recover(struct store *store)
         return error;
     }
     if (error) {
-        why_say(store->why, "%s: cannot read the journal %s: %s", store->path, journal_path(store),
-                neighbour_reason(error));
+        store_say(store, NULL, "cannot read the journal %s: %s", journal_path(store),
+                  neighbour_reason(error));
         return error == -EPROTONOSUPPORT ? -EBUSY : error;
     }
     error = replay(store, &journal);

@@ -30,7 +30,7 @@ static int spill_write(struct store *store, uint64_t at, const unsigned char *by
     size_t done;
     int error = io_write_at(store->spill, at, bytes, n, &done);
     if (error)
-        why_say(store->why, "%s: cannot put changes aside: %s", store->path, strerror(-error));
+        store_say(store, NULL, "cannot put changes aside: %s", strerror(-error));
     return error;
 }
 
@@ -40,8 +40,8 @@ static int spill_read(struct store *store, uint64_t at, unsigned char *bytes, si
     int error = io_read_at(store->spill, at, bytes, n, &done);
     if (!error && done == n)
         return 0;
-    why_say(store->why, "%s: cannot read changes that were put aside: %s", store->path,
-            error ? strerror(-error) : "they are not there");
+    store_say(store, NULL, "cannot read changes that were put aside: %s",
+              error ? strerror(-error) : "they are not there");
     return -EIO;
 }
 
@@ -53,8 +53,7 @@ static int read_spilled(struct store *store, const struct page *page, unsigned c
     int error = spill_read(store, page->spilled_at, bytes, PAGE_BYTES);
     if (error || page_sum(bytes) == page->sum)
         return error;
-    why_say(store->why, "%s: changes that were put aside are lost: the disk did not keep them",
-            store->path);
+    store_say(store, NULL, "changes that were put aside are lost: the disk did not keep them");
     return -EIO;
 }
 
@@ -169,7 +168,7 @@ static size_t in_page(uint64_t address, size_t n)
     return n < left ? n : left;
 }
 
-int pages_read(struct store *store, uint64_t address, void *buffer, size_t n)
+int pages_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why)
 {
     char *to = buffer;
     size_t behind = 0; /* bytes before `to` that are still to be read from the file */
@@ -180,7 +179,7 @@ int pages_read(struct store *store, uint64_t address, void *buffer, size_t n)
         const struct page *page = pages_find(store, address / PAGE_BYTES);
         if (page) {
             if (behind > 0)
-                error = file_read(store, address - behind, to - behind, behind);
+                error = file_read(store, address - behind, to - behind, behind, why);
             behind = 0;
             if (!error)
                 error = read_page(store, page, address % PAGE_BYTES, (unsigned char *)to, part);
@@ -192,7 +191,7 @@ int pages_read(struct store *store, uint64_t address, void *buffer, size_t n)
         n -= part;
     }
     if (!error && behind > 0)
-        error = file_read(store, address - behind, to - behind, behind);
+        error = file_read(store, address - behind, to - behind, behind, why);
     pthread_rwlock_unlock(&store->pages_lock);
     return error;
 }
@@ -245,7 +244,7 @@ static int write_in_page(struct store *store, uint64_t address, const char *from
     if (page) {
         error = write_page(store, page, address % PAGE_BYTES, (const unsigned char *)from, n);
     } else {
-        error = file_read(store, number * PAGE_BYTES, bytes, PAGE_BYTES);
+        error = file_read(store, number * PAGE_BYTES, bytes, PAGE_BYTES, NULL);
         memcpy(bytes + address % PAGE_BYTES, from, n);
         if (!error)
             error = pages_put(store, number, bytes, must);

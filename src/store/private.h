@@ -246,9 +246,10 @@ void free_space_take(struct store *store);
 void free_space_note(struct store *store);
 
 /* follow.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
- * another file has its place. And n bytes of a followed file. */
+ * another file has its place. And n bytes of a followed file. Here and in what follows `why` takes
+ * that they cannot be read, as that of store_read_why. */
 int follow_check(const struct store *store);
-int follow_read(struct store *store, uint64_t address, void *buffer, size_t n);
+int follow_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 
 /* follow.c: drops cached pages, so that the next read of the descriptor sees what others have
  * written. */
@@ -298,7 +299,7 @@ int tell_followers(struct store *store);
 
 /* file.c: n bytes of the file; behind its end a writable store has zeros. The caller of what
  * changes it holds `change`, or is the only one to use the store. */
-int file_read(struct store *store, uint64_t address, void *buffer, size_t n);
+int file_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 
 /* file.c: after an error the bytes are old or new. or_keep: bytes that the file does not take are
  * written by the next sync, and only -ENOMEM and errors of reading the rest of a page are returned.
@@ -313,7 +314,7 @@ int file_set_end(struct store *store, uint64_t end);
 int file_sync(struct store *store, bool all);
 
 /* file.c: what the kernel has of the file, of n bytes; and gives it some: it took `done`. */
-int file_get(struct store *store, uint64_t address, void *buffer, size_t n);
+int file_get(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 int file_put(struct store *store, uint64_t address, const void *bytes, size_t n, size_t *done);
 
 /* unsynced.c: n bytes are about to be written; -ENOMEM, or what else is in a page of them cannot be
@@ -323,7 +324,7 @@ int unsynced_note(struct store *store, uint64_t address, const char *bytes, size
 bool unsynced_revoke(struct store *store, uint64_t address, uint64_t end);
 
 /* unsynced.c: n bytes of the file, and whether some are unsynced. */
-int unsynced_read(struct store *store, uint64_t address, char *buffer, size_t n);
+int unsynced_read(struct store *store, uint64_t address, char *buffer, size_t n, struct why *why);
 bool unsynced_touch(struct store *store, uint64_t address, uint64_t n);
 
 /* unsynced.c: writes all unsynced pages that begin before end to the kernel once more; they are
@@ -395,7 +396,7 @@ int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, 
 
 /* pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the
  * file becomes pages. */
-int pages_read(struct store *store, uint64_t address, void *buffer, size_t n);
+int pages_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
 bool pages_touch(struct store *store, uint64_t address, uint64_t n);
 

@@ -7,7 +7,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "common/log.h"
 #include "store/private.h"
 
 static bool exists(const struct store *store, const char *path)
@@ -49,7 +48,7 @@ static int check_replaced(const struct store *store, int fd)
         return -EEXIST;
     if (!store->replaced || is_unchanged(&st, store->replaced))
         return 0;
-    log_error("%s: another program has changed it: it is not replaced", store->path);
+    store_say(store, NULL, "another program has changed it: it is not replaced");
     return -EBUSY;
 }
 
@@ -94,7 +93,7 @@ int publish(struct store *store)
     if (held >= 0)
         close(held);
     if (error) {
-        log_error("%s: cannot give it its name: %s", store->path, strerror(-error));
+        store_say(store, NULL, "cannot give it its name: %s", strerror(-error));
         return error;
     }
     free(store->temporary);

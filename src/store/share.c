@@ -80,10 +80,9 @@ static int share_lock(struct store *store, bool was_lost)
     if (error && !was_lost)
         log_warning("%s: another program has taken the lock", store->path);
     if (is_outdated)
-        why_say(store->why,
-                "%s: another program has changed it while it had the lock: it must be opened "
-                "again",
-                store->path);
+        store_say(store, NULL,
+                  "another program has changed it while it had the lock: it must be opened "
+                  "again");
     return error;
 }
 
@@ -101,10 +100,9 @@ static int check_unchanged(struct store *store)
     if (error || is_unchanged(store))
         return error;
     if (may_say(store))
-        why_say(store->why,
-                "%s: another program has changed it since it was opened: it must be opened again "
-                "to be written (umount and mount)",
-                store->path);
+        store_say(store, NULL,
+                  "another program has changed it since it was opened: it must be opened again "
+                  "to be written (umount and mount)");
     return -EBUSY;
 }
 

@@ -116,7 +116,7 @@ static bool keep_page(struct store_snapshot *snapshot, uint64_t number)
     size_t n =
         snapshot->end - address < PAGE_BYTES ? (size_t)(snapshot->end - address) : PAGE_BYTES;
     kept->number = number;
-    bool done = file_read(store, address, kept->bytes, n) == 0;
+    bool done = file_read(store, address, kept->bytes, n, NULL) == 0;
     if (done) {
         HASH_ADD(hh, snapshot->kept, number, sizeof(kept->number), kept);
         done = !hash_failed();
@@ -280,7 +280,7 @@ static int read_bytes(struct store_snapshot *snapshot, uint64_t address, char *b
     uint64_t start, length, end = address + n;
     if (!store->writable) /* pages are a journal's */
         return store_read(store, address, buffer, n);
-    int error = file_read(store, address, buffer, n);
+    int error = file_read(store, address, buffer, n, NULL);
     if (error)
         return error;
     for (uint64_t number = address / PAGE_BYTES; number * PAGE_BYTES < end && snapshot->kept;

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/log.h"
 #include "store/private.h"
 
 static int allocate(struct store *store, uint64_t n, uint64_t *address)
@@ -226,9 +225,10 @@ int store_free(struct store *store, uint64_t address, uint64_t n)
     pthread_mutex_lock(&store->change);
     int error = commit_check_writable(store);
     if (!error && !is_in_use(store, address, n)) {
-        log_error("%s: %" PRIu64 " bytes at address %" PRIu64 " cannot be freed: they are not in "
+        store_say(store, NULL,
+                  "%" PRIu64 " bytes at address %" PRIu64 " cannot be freed: they are not in "
                   "use",
-                  store->path, n, address);
+                  n, address);
         error = -EINVAL;
     }
     if (!error)

@@ -53,9 +53,14 @@ struct store_opening {
 };
 int store_open_as(const char *path, const struct store_opening *how, struct store **store);
 
-/* The `why` for errors of whoever opens something over the store (why_say). */
+/* Where errors of whoever opens something over the store are said (why_say), until it is opened. */
 struct why *store_why(const struct store *store);
 void store_opened(struct store *store);
+
+/* Says an error of the file in one line without a newline: to `why`, a phrase that does not name the
+ * file; NULL: to store_why, or the log, behind the file's path. */
+void store_say(const struct store *store, struct why *why, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 bool store_is_shared(const struct store *store); /* it has not begun, or it has ended writing */
 
@@ -298,6 +303,10 @@ int store_statvfs(const struct store *store, struct statvfs *st);
 /* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed.
  * Bytes that were allocated and never written are anything. */
 int store_read(struct store *store, uint64_t address, void *buffer, size_t n);
+
+/* The same, with a `why` that takes the reason of -EIO (store_say), which need not be there: "" before;
+ * a reader (store_open_reader) says none. NULL: it is logged. */
+int store_read_why(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 
 /* Reading many pieces, in any order: those that follow each other in the file, with no more than
  * STORE_GAP bytes between them, which are read, too (the kernel has them in the same page or the

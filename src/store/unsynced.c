@@ -66,7 +66,8 @@ static int add_page(struct store *store, uint64_t number, size_t to, const char 
         return -ENOMEM;
     page->number = number;
     page->writer = store->n_writes;
-    int error = n < PAGE_BYTES ? file_get(store, number * PAGE_BYTES, page->bytes, PAGE_BYTES) : 0;
+    int error =
+        n < PAGE_BYTES ? file_get(store, number * PAGE_BYTES, page->bytes, PAGE_BYTES, NULL) : 0;
     memcpy(page->bytes + to, from, n);
     if (!error) {
         pthread_rwlock_wrlock(&store->unsynced_lock);
@@ -198,7 +199,7 @@ static size_t count_outside(const struct store *store, uint64_t address, size_t 
     return done;
 }
 
-int unsynced_read(struct store *store, uint64_t address, char *buffer, size_t n)
+int unsynced_read(struct store *store, uint64_t address, char *buffer, size_t n, struct why *why)
 {
     int error = 0;
     while (n > 0 && !error) {
@@ -207,7 +208,7 @@ int unsynced_read(struct store *store, uint64_t address, char *buffer, size_t n)
         size_t outside = count_outside(store, address + inside, n - inside);
         pthread_rwlock_unlock(&store->unsynced_lock);
         if (outside > 0)
-            error = file_get(store, address + inside, buffer + inside, outside);
+            error = file_get(store, address + inside, buffer + inside, outside, why);
         address += inside + outside;
         buffer += inside + outside;
         n -= inside + outside;

@@ -6,7 +6,6 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "common/log.h"
 #include "store/private.h"
 
 #define MOST_RAW 64 /* descriptors; more are synced before a commit */
@@ -24,8 +23,8 @@ static int sync_raw(struct store *store, int fd)
         error = fsync(fd) < 0 ? -errno : 0;
     while (error == -EINTR);
     if (error)
-        log_error("%s: external raw data may be lost, a file of them cannot be synced: %s",
-                  store->path, strerror(-error));
+        store_say(store, NULL, "external raw data may be lost, a file of them cannot be synced: %s",
+                  strerror(-error));
     return error;
 }
 

@@ -224,13 +224,6 @@ static int let_go(struct client *client, struct cursor *cursor)
     return 0;
 }
 
-void client_make_line(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == '\x7f')
-            *text = '?';
-}
-
 static int pass_on(struct client *client, struct cursor *cursor)
 {
     char *line;
@@ -238,7 +231,6 @@ static int pass_on(struct client *client, struct cursor *cursor)
     int error = take_string(cursor, true, &line);
     if (error)
         return error == -EIO ? -EPROTO : error;
-    client_make_line(line);
     bool is_said = client->lines++ < MOST_LINES;
     if (is_said && level <= LOG_ERR)
         why_say(client_why(client), "%.1000s", line);

@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "common/interrupt.h"
+#include "common/log.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/client_private.h"
 #include "store/store.h"
@@ -31,7 +32,7 @@ int client_take_reply(const struct wire *in, uint64_t *number, struct cursor *re
     int error = take_string(results, true, &reason);
     if (error)
         return error == -EIO ? -EPROTO : error;
-    client_make_line(reason);
+    log_make_line(reason);
     if (*number > 0)
         library_reason(reason);
     free(reason);

@@ -94,9 +94,6 @@ int client_note_change(struct client *client, int error);
 
 void client_describe_store(struct wire *wire, uint64_t number, const struct store *store);
 
-/* Makes one line of text, whatever it says. */
-void client_make_line(char *text);
-
 /* client.c: where errors of its file are said (why_say). */
 struct why *client_why(const struct client *client);
 
