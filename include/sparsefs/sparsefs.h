@@ -1125,7 +1125,8 @@ typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, cons
 /* Verifies a file that is open for reading: opens everything in its tree; of sparse datasets reads
  * all of header, chunk index and chunks, which are decoded; and looks whether all these and the
  * chunks of dense datasets lie in the file and not over each other. What it finds goes to report,
- * in this thread, and not to the log. -EINVAL: the file is open for writing; -EAGAIN: it is
+ * in this thread, and not to the log, which has only what the disk refuses to read of metadata, and
+ * that a process of libhdf5 has ended. -EINVAL: the file is open for writing; -EAGAIN: it is
  * followed and has moved on: what was reported is to be discarded; -ENOMEM. */
 SFS_API int sfs_check(struct sfs_file *file, sfs_check_function report, void *context);
 

@@ -29,28 +29,15 @@ void log_make_line(char *text)
             *c = '?';
 }
 
-static _Thread_local void (*diverted_to)(void *context, const char *line);
-static _Thread_local void *diverted_context;
-
-void log_divert(void (*function)(void *context, const char *line), void *context)
-{
-    diverted_to = function;
-    diverted_context = context;
-}
-
 void log_message(int level, const char *format, ...)
 {
     char line[2048];
     va_list args;
-    bool diverted = diverted_to && level <= LOG_ERR;
-    if (!diverted && level > atomic_load(&log_level))
+    if (level > atomic_load(&log_level))
         return;
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     log_make_line(line);
-    if (diverted)
-        diverted_to(diverted_context, line);
-    else
-        atomic_load (&log_function)(level, line);
+    atomic_load (&log_function)(level, line);
 }

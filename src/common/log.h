@@ -8,9 +8,6 @@
 /* Hands one formatted line without a newline to the log function. Any thread. */
 void log_message(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Sends the errors of this thread to function instead, until it is called with NULL. */
-void log_divert(void (*function)(void *context, const char *line), void *context);
-
 /* Names come from files: a control character must not reach a terminal or start a line. It becomes a
  * question mark. */
 void log_make_line(char *text);

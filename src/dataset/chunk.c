@@ -264,7 +264,8 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
         layout->ops->decode(layout, scaled, &encoded->record,
                             PART_DEFINED | PART_VALUES | PART_HEAP, encoded->bytes, pool, &form);
     if (!error)
-        error = sequences_check(dataset, scaled, UINT64_MAX, &form);
+        error = sequences_check(layout, cache_chunk_limit(dataset->file->cache), scaled, UINT64_MAX,
+                                &form);
     if (!error && form.defined.elements == 0)
         error = -EINVAL;
     if (!error && !dataset->info.is_dense)

@@ -58,8 +58,9 @@ static int copy_attributes(struct sfs_file *to, uint64_t to_address, struct sfs_
     pthread_rwlock_rdlock(&to->commit_lock);
     error = hdf5_copy_attributes(to->hdf5, to_address, from->hdf5, from_address);
     pthread_rwlock_unlock(&to->commit_lock);
-    return error == -EEXIST ? error
-                            : object_failed(to, "attributes of the object", to_address, error);
+    return error == -EEXIST
+               ? error
+               : object_failed(to, "attributes of the object", to_address, error, NULL);
 }
 
 int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,

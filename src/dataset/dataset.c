@@ -8,7 +8,6 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
-#include "common/log.h"
 #include "dataset/ahead.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
@@ -43,10 +42,11 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     free(dataset);
 }
 
-static int cannot_open(const struct sfs_dataset *dataset, int error, const char *why)
+static int cannot_open(const struct sfs_dataset *dataset, int error, const char *reason,
+                       struct why *why)
 {
-    log_error("%s: %s: cannot open the dataset at address %" PRIu64 ": %s", sfs_path(dataset->file),
-              dataset->path, dataset->address, why);
+    store_say(dataset->file->store, why, "%s: cannot open the dataset at address %" PRIu64 ": %s",
+              dataset->path, dataset->address, reason);
     return error;
 }
 
@@ -150,7 +150,7 @@ static void describe_encoding(const struct sfs_dataset *dataset, struct sfs_data
     info->fill_time = header->fill.fill_time;
 }
 
-static int describe_sparse(struct sfs_dataset *dataset)
+static int describe_sparse(struct sfs_dataset *dataset, struct why *why)
 {
     const struct dataset_header *header = &dataset->sparse->header;
     struct sfs_dataset_info *info = &dataset->info;
@@ -164,7 +164,7 @@ static int describe_sparse(struct sfs_dataset *dataset)
     memcpy(info->chunk_dims, header->layout.chunk_dims, sizeof(info->chunk_dims));
     describe_encoding(dataset, info);
     if (header->layout.element_size > HDF5_MOST_ELEMENT_BYTES)
-        return cannot_open(dataset, -EIO, "its elements have too many bytes");
+        return cannot_open(dataset, -EIO, "its elements have too many bytes", why);
     int error = copy_filters(dataset->sparse, 1, &info->n_filters, &info->filters);
     if (!error)
         error =
@@ -174,23 +174,24 @@ static int describe_sparse(struct sfs_dataset *dataset)
     if (!error)
         error = describe_elements(dataset, info);
     if (error == -EIO || error == -EINVAL)
-        return cannot_open(dataset, -EIO, hdf5_error());
+        return cannot_open(dataset, -EIO, hdf5_error(), why);
     if (!error && header->layout.n_sections == MAX_SECTIONS && !info->type.has_pointers)
-        return cannot_open(dataset, -EIO, "sections of variable-length data, but it has none");
+        return cannot_open(dataset, -EIO, "sections of variable-length data, but it has none", why);
     return error;
 }
 
 /* Opens what the header at the dataset's address describes, sparse or dense, and describes it. */
-static int open_header(struct sfs_dataset *dataset)
+static int open_header(struct sfs_dataset *dataset, struct why *why)
 {
     struct sfs_file *file = dataset->file;
-    struct why why;
-    int error = sparse_open(file->store, &file->superblock,
-                            dataset_store_address(file, dataset->address), &dataset->sparse, &why);
+    struct why reason;
+    int error =
+        sparse_open(file->store, &file->superblock, dataset_store_address(file, dataset->address),
+                    &dataset->sparse, &reason);
     if (!error)
-        return describe_sparse(dataset);
+        return describe_sparse(dataset, why);
     if (error == -EIO || error == -EILSEQ || error == -EOPNOTSUPP)
-        return cannot_open(dataset, error == -EOPNOTSUPP ? error : -EIO, why.text);
+        return cannot_open(dataset, error == -EOPNOTSUPP ? error : -EIO, reason.text, why);
     if (error != -EINVAL)
         return error;
     error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, &dataset->storage);
@@ -199,7 +200,7 @@ static int open_header(struct sfs_dataset *dataset)
     if (!error && dataset->info.layout == SFS_VIRTUAL && !dataset->virtual && !file->follows)
         error = hdf5_cache_sources(file->hdf5, dataset->address, dataset->path,
                                    cache_limit(file->cache) / SOURCES_SHARE);
-    return error == -EIO ? cannot_open(dataset, error, hdf5_error()) : error;
+    return error == -EIO ? cannot_open(dataset, error, hdf5_error(), why) : error;
 }
 
 /* The same of a series, whose description is taken over, and all of it if it may grow. */
@@ -247,7 +248,7 @@ const struct sfs_filter *sfs_missing_filter(const struct sfs_dataset_info *info)
 /* series: *series is NULL, or what it is then, which is taken from the caller if it is NULL after
  * that. Here and in what follows. */
 static int open_dataset(struct sfs_file *file, uint64_t address, const char *path,
-                        struct series **series, struct sfs_dataset **out)
+                        struct series **series, struct sfs_dataset **out, struct why *why)
 {
     struct sfs_dataset *dataset = calloc(1, sizeof(*dataset));
     char *own_path = strdup(path);
@@ -259,14 +260,14 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->file = file;
     dataset->address = address;
     dataset->path = own_path;
-    int error = *series ? open_series(dataset, series) : open_header(dataset);
+    int error = *series ? open_series(dataset, series) : open_header(dataset, why);
     look_for_filters(dataset->info.n_filters, dataset->info.filters);
     look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
     look_for_filters(dataset->info.n_heap_filters, dataset->info.heap_filters);
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
         error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
                             &dataset->info, &dataset->storage, dataset->sparse,
-                            cache_limit(file->cache));
+                            cache_limit(file->cache), why);
     dataset->layout.slots = dataset->slots;
     dataset->layout.commit_lock = &file->commit_lock;
     dataset->layout.fill_missing = file->fill_missing;
@@ -299,10 +300,10 @@ static bool is_open(struct sfs_file *file, uint64_t address)
 }
 
 static int add_dataset(struct sfs_file *file, uint64_t address, const char *path,
-                       struct series **series, struct sfs_dataset **out)
+                       struct series **series, struct sfs_dataset **out, struct why *why)
 {
     struct sfs_dataset *dataset;
-    int error = open_dataset(file, address, path, series, &dataset);
+    int error = open_dataset(file, address, path, series, &dataset, why);
     if (error)
         return error;
     HASH_ADD(hh, file->datasets, address, sizeof(dataset->address), dataset);
@@ -319,14 +320,14 @@ static int add_dataset(struct sfs_file *file, uint64_t address, const char *path
 
 /* *out is NULL if it is a series that is not open, and was not looked at. */
 static int find_or_open(struct sfs_file *file, uint64_t address, const char *path,
-                        struct series **series, struct sfs_dataset **out)
+                        struct series **series, struct sfs_dataset **out, struct why *why)
 {
     struct sfs_dataset *dataset;
     int error = 0;
     pthread_mutex_lock(&file->lock);
     HASH_FIND(hh, file->datasets, &address, sizeof(address), dataset);
     if (!dataset && (*series || !series_is_address(address))) {
-        error = add_dataset(file, address, path, series, &dataset);
+        error = add_dataset(file, address, path, series, &dataset, why);
     } else if (dataset && dataset->users == 0) {
         DL_DELETE(file->unused, dataset);
         file->n_unused--;
@@ -340,7 +341,7 @@ static int find_or_open(struct sfs_file *file, uint64_t address, const char *pat
 
 /* Members of a series may be in this file, and are opened without its lock. */
 static int open_once(struct sfs_file *file, uint64_t address, const char *path,
-                     struct sfs_dataset **dataset)
+                     struct sfs_dataset **dataset, struct why *why)
 {
     FOLLOWED(file);
     int error = library_current(file);
@@ -348,18 +349,24 @@ static int open_once(struct sfs_file *file, uint64_t address, const char *path,
     while (!error && !*dataset) {
         struct series *series = NULL;
         if (series_is_address(address) && !is_open(file, address))
-            error = series_open(file, address, path, &series);
+            error = series_open(file, address, path, &series, why);
         if (!error)
-            error = find_or_open(file, address, path, &series, dataset);
+            error = find_or_open(file, address, path, &series, dataset, why);
         series_free(series);
     }
     return error;
 }
 
+int file_dataset(struct sfs_file *file, uint64_t address, const char *path,
+                 struct sfs_dataset **dataset, struct why *why)
+{
+    return FOLLOWING(file, open_once(file, address, path, dataset, why));
+}
+
 int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,
                      struct sfs_dataset **dataset)
 {
-    return FOLLOWING(file, open_once(file, address, path, dataset));
+    return file_dataset(file, address, path, dataset, NULL);
 }
 
 uint64_t sfs_dataset_address(const struct sfs_dataset *dataset)

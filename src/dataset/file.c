@@ -69,10 +69,10 @@ static int limit(const struct sfs_file *file, const struct sfs_options *options)
         error = store_stat(file->store, &st);
     if (error || !is_of_root || st.st_uid == 0)
         return error;
-    why_say(store_why(file->store),
-            "%s: it is the file of user %u: libhdf5 would read it as root, and others look on "
-            "(allow_other): mount it with trust, or without hdf5=inside",
-            store_path(file->store), (unsigned)st.st_uid);
+    store_say(file->store, NULL,
+              "it is the file of user %u: libhdf5 would read it as root, and others look on "
+              "(allow_other): mount it with trust, or without hdf5=inside",
+              (unsigned)st.st_uid);
     return -EPERM;
 }
 
@@ -174,13 +174,13 @@ int file_over(struct store *store, const struct common_cache *common,
         if (!error && create)
             error = hdf5_flush(file->hdf5);
         if (error && error != STORE_MOVED)
-            why_say(store_why(store), "%s: cannot %s: %s", store_path(store),
-                    create ? "create an HDF5 file" : "open as HDF5", hdf5_error());
+            store_say(store, NULL, "cannot %s: %s", create ? "create an HDF5 file" : "open as HDF5",
+                      hdf5_error());
     }
     if (!error) {
         error = superblock_read(store, &file->superblock, &why);
         if (error == -EIO || error == -EILSEQ) {
-            why_say(store_why(store), "%s: %s", store_path(store), why.text);
+            store_say(store, NULL, "%s", why.text);
             error = error == -EILSEQ ? -EINVAL : error;
         }
         store_set_landmark(store, file->superblock.address);
@@ -297,11 +297,12 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
 /* Opens what `from` leads to, over its cache. is_free: what that leads to may be in its own folder.
  */
 static int open_found(struct sfs_file *from, const struct store_found *found,
-                      const struct sfs_options *options, bool is_free, struct sfs_file **file)
+                      const struct sfs_options *options, bool is_free, struct sfs_file **file,
+                      struct why *why)
 {
     const struct common_cache common = {from->cache, from->ahead};
     const struct opening opening = {
-        .path = found->path, .found = found, .common = &common, .options = options};
+        .path = found->path, .found = found, .common = &common, .options = options, .why = why};
     int error = file_open_as(&opening, file);
     if (error)
         return error;
@@ -321,12 +322,12 @@ int file_make_sources(struct sfs_file *file)
 }
 
 int file_open_source(struct sfs_file *from, const struct store_found *found,
-                     struct sources *sources, struct sfs_file **file)
+                     struct sources *sources, struct sfs_file **file, struct why *why)
 {
     const struct sfs_options options = {.follow = from->follows,
                                         .fill_missing = from->fill_missing,
                                         .hdf5_worker = from->has_worker};
-    int error = open_found(from, found, &options, false, file);
+    int error = open_found(from, found, &options, false, file, why);
     if (!error)
         (*file)->sources = sources;
     return error;
@@ -343,7 +344,7 @@ static int open_link(struct sfs_file *from, enum store_lead lead, const char *na
     int error = store_find(from->store, lead, name, &found);
     if (error)
         return error;
-    error = open_found(from, &found, &options, lead == STORE_ANY_LINK, &file);
+    error = open_found(from, &found, &options, lead == STORE_ANY_LINK, &file, NULL);
     store_found_free(&found);
     if (!error)
         *out = file;
@@ -603,11 +604,12 @@ uint64_t dataset_store_address(const struct sfs_file *file, uint64_t address)
     return __builtin_add_overflow(address, file->superblock.base, &at) ? UINT64_MAX : at;
 }
 
-int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error)
+int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error,
+                  struct why *why)
 {
     if (error == -EIO)
-        log_error("%s: cannot read the %s at address %" PRIu64 ": %s", sfs_path(file), what,
-                  address, hdf5_error());
+        store_say(file->store, why, "cannot read the %s at address %" PRIu64 ": %s", what, address,
+                  hdf5_error());
     return error;
 }
 
@@ -616,7 +618,8 @@ uint64_t sfs_root(const struct sfs_file *file)
     return hdf5_root(file->hdf5);
 }
 
-static int list_once(struct sfs_file *file, uint64_t group, struct sfs_links *links)
+static int list_once(struct sfs_file *file, uint64_t group, struct sfs_links *links,
+                     struct why *why)
 {
     FOLLOWED(file);
     int error = library_current(file);
@@ -625,16 +628,21 @@ static int list_once(struct sfs_file *file, uint64_t group, struct sfs_links *li
     error = hdf5_list(file->hdf5, group, links);
     if (!error && (error = series_list(file, group, links)))
         sfs_links_free(links);
-    return object_failed(file, "group", group, error);
+    return object_failed(file, "group", group, error, why);
+}
+
+int file_list(struct sfs_file *file, uint64_t group, struct sfs_links *links, struct why *why)
+{
+    return FOLLOWING(file, list_once(file, group, links, why));
 }
 
 int sfs_list(struct sfs_file *file, uint64_t group, struct sfs_links *links)
 {
-    return FOLLOWING(file, list_once(file, group, links));
+    return file_list(file, group, links, NULL);
 }
 
 static int lookup_once(struct sfs_file *file, uint64_t group, const char *name, bool any,
-                       struct sfs_link *link)
+                       struct sfs_link *link, struct why *why)
 {
     FOLLOWED(file);
     int error = library_current(file);
@@ -643,22 +651,23 @@ static int lookup_once(struct sfs_file *file, uint64_t group, const char *name, 
     error = hdf5_lookup(file->hdf5, group, name, link);
     if (error == -ENOENT && any)
         error = series_lookup(file, group, name, link);
-    return object_failed(file, "group", group, error);
+    return object_failed(file, "group", group, error, why);
 }
 
 int sfs_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link)
 {
-    return FOLLOWING(file, lookup_once(file, group, name, true, link));
+    return FOLLOWING(file, lookup_once(file, group, name, true, link, NULL));
 }
 
-int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link)
+int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link,
+                struct why *why)
 {
-    return FOLLOWING(file, lookup_once(file, group, name, false, link));
+    return FOLLOWING(file, lookup_once(file, group, name, false, link, why));
 }
 
 /* A hard link from a damaged file may have any address. */
 static int find_once(struct sfs_file *file, uint64_t group, const char *path, bool any,
-                     uint64_t *address)
+                     uint64_t *address, struct why *why)
 {
     FOLLOWED(file);
     int error = library_current(file);
@@ -669,52 +678,54 @@ static int find_once(struct sfs_file *file, uint64_t group, const char *path, bo
         error = series_find(file, group, path, address);
     else if (!error && series_is_address(*address))
         error = -ENOENT;
-    return object_failed(file, "group", group, error);
+    return object_failed(file, "group", group, error, why);
 }
 
 int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address)
 {
-    return FOLLOWING(file, find_once(file, group, path, true, address));
+    return FOLLOWING(file, find_once(file, group, path, true, address, NULL));
 }
 
-int file_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address)
+int file_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address,
+              struct why *why)
 {
-    return FOLLOWING(file, find_once(file, group, path, false, address));
+    return FOLLOWING(file, find_once(file, group, path, false, address, why));
 }
 
 /* Whether the object is a sparse dataset, which libhdf5 cannot open. */
-static int check_sparse(struct sfs_file *file, uint64_t address)
+static int check_sparse(struct sfs_file *file, uint64_t address, struct why *why)
 {
     struct dataset_header header;
-    struct why why;
+    struct why reason;
     int error = dataset_header_read(file->store, &file->superblock,
-                                    dataset_store_address(file, address), &header, &why);
+                                    dataset_store_address(file, address), &header, &reason);
     if (!error)
         dataset_header_free(&header);
     if (error != -EIO && error != -EILSEQ && error != -EOPNOTSUPP)
         return error;
-    log_error("%s: cannot read the object at address %" PRIu64 ": %s", sfs_path(file), address,
-              why.text);
+    store_say(file->store, why, "cannot read the object at address %" PRIu64 ": %s", address,
+              reason.text);
     return error == -EOPNOTSUPP ? error : -EIO;
 }
 
 /* libhdf5 is not safe with a damaged header. Before it reads that of a sparse dataset we have
  * verified the messages that we know. */
-static int check_before(struct sfs_file *file, uint64_t address)
+static int check_before(struct sfs_file *file, uint64_t address, struct why *why)
 {
     struct object_header *header;
-    struct why why;
+    struct why dropped;
     int error = object_header_read(file->store, &file->superblock,
-                                   dataset_store_address(file, address), &header, &why);
+                                   dataset_store_address(file, address), &header, &dropped);
     if (error) /* of any object */
         return error == -ENOMEM || error == STORE_MOVED ? error : 0;
     const struct message *layout = object_header_find(header, MESSAGE_LAYOUT);
     bool is_sparse = layout && layout_message_is_structured(layout);
     object_header_free(header);
-    return is_sparse ? check_sparse(file, address) : 0;
+    return is_sparse ? check_sparse(file, address, why) : 0;
 }
 
-static int object_type_once(struct sfs_file *file, uint64_t address, enum sfs_object_type *type)
+static int object_type_once(struct sfs_file *file, uint64_t address, enum sfs_object_type *type,
+                            struct why *why)
 {
     FOLLOWED(file);
     int error = library_current(file);
@@ -724,25 +735,31 @@ static int object_type_once(struct sfs_file *file, uint64_t address, enum sfs_ob
         *type = SFS_DATASET;
         return 0;
     }
-    error = check_before(file, address);
+    error = check_before(file, address, why);
     if (error)
         return error;
     error = hdf5_object_type(file->hdf5, address, type);
     if (error != -EIO)
         return error;
-    error = check_sparse(file, address);
+    error = check_sparse(file, address, why);
     if (!error)
         *type = SFS_DATASET;
-    return error == -EINVAL ? object_failed(file, "object", address, -EIO) : error;
+    return error == -EINVAL ? object_failed(file, "object", address, -EIO, why) : error;
+}
+
+int file_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type,
+                     struct why *why)
+{
+    return FOLLOWING(file, object_type_once(file, address, type, why));
 }
 
 int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type)
 {
-    return FOLLOWING(file, object_type_once(file, address, type));
+    return file_object_type(file, address, type, NULL);
 }
 
 static int attributes_once(struct sfs_file *file, uint64_t address,
-                           struct sfs_attributes *attributes)
+                           struct sfs_attributes *attributes, struct why *why)
 {
     FOLLOWED(file);
     int error = library_current(file);
@@ -751,16 +768,22 @@ static int attributes_once(struct sfs_file *file, uint64_t address,
     *attributes = (struct sfs_attributes){0};
     if (series_is_address(address))
         return 0;
-    error = check_before(file, address);
+    error = check_before(file, address, why);
     if (error)
         return error;
     return object_failed(file, "attributes of the object", address,
-                         hdf5_attributes(file->hdf5, address, attributes));
+                         hdf5_attributes(file->hdf5, address, attributes), why);
+}
+
+int file_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes,
+                    struct why *why)
+{
+    return FOLLOWING(file, attributes_once(file, address, attributes, why));
 }
 
 int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes)
 {
-    return FOLLOWING(file, attributes_once(file, address, attributes));
+    return file_attributes(file, address, attributes, NULL);
 }
 
 static int datatype_text_once(struct sfs_file *file, uint64_t address, char **text)
@@ -769,7 +792,8 @@ static int datatype_text_once(struct sfs_file *file, uint64_t address, char **te
     int error = library_current(file);
     if (error)
         return error;
-    return object_failed(file, "datatype", address, hdf5_datatype_text(file->hdf5, address, text));
+    return object_failed(file, "datatype", address, hdf5_datatype_text(file->hdf5, address, text),
+                         NULL);
 }
 
 int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text)

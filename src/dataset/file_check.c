@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "common/log.h"
 #include "common/pool.h"
 #include "common/size.h"
 #include "dataset/private.h"
@@ -47,30 +46,18 @@ struct checking {
     struct used_extent *extents;
     size_t n, room;
     struct pool pool;
-    char line[2048]; /* the first message since it was cleared */
+    struct why why; /* of the last error; "": it is not said */
     uint64_t faults;
     bool has_told; /* something was reported, which cannot be taken back */
 
-    /* Of the sparse dataset at hand: */
+    /* Of the dataset at hand: */
     struct sfs_dataset *dataset;
+    struct layout layout; /* of a sparse one: a copy, whose errors go to `why` */
     int told[MOST_TOLD]; /* missing filters that were reported */
     size_t n_told;
 };
 
 /* ---- Reporting ---- */
-
-/* Strips the file's name from the beginning of a message. */
-static void take_line(void *context, const char *line)
-{
-    struct checking *checking = context;
-    const char *file = sfs_path(checking->file);
-    size_t n = strlen(file);
-    if (checking->line[0])
-        return;
-    if (!strncmp(line, file, n) && line[n] == ':' && line[n + 1] == ' ')
-        line += n + 2;
-    snprintf(checking->line, sizeof(checking->line), "%s", line);
-}
 
 static void report(struct checking *checking, enum sfs_finding finding, const char *path,
                    const char *what)
@@ -82,17 +69,17 @@ static void report(struct checking *checking, enum sfs_finding finding, const ch
     checking->faults += finding != SFS_SOUND;
 }
 
-/* Reports an error with the message that was logged for it, or this one; returns only errors that
- * end the check. */
+/* Reports an error, with what is said of it, or in these words; returns only errors that end the
+ * check. */
 static int found(struct checking *checking, int error, const char *path, const char *what)
 {
     if (error == -ENOMEM || error == STORE_MOVED)
         return error;
-    if (error && checking->line[0])
-        report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, "", checking->line);
+    if (error && checking->why.text[0])
+        report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, "", checking->why.text);
     else if (error)
         report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, path, what);
-    checking->line[0] = '\0';
+    checking->why.text[0] = '\0';
     return 0;
 }
 
@@ -162,7 +149,7 @@ static int add_block(void *context, const char *name, uint64_t address, uint64_t
 static int check_lookup(struct checking *checking, const uint64_t *scaled,
                         const struct chunk_record *record)
 {
-    struct layout *layout = &checking->dataset->layout;
+    struct layout *layout = &checking->layout;
     struct chunk_record again;
     int error = layout->ops->lookup(layout, scaled, &again);
     if (error)
@@ -173,28 +160,39 @@ static int check_lookup(struct checking *checking, const uint64_t *scaled,
     return 0;
 }
 
+/* It lies inside the file: an error is the disk's. */
+static int read_chunk(struct checking *checking, const uint64_t *scaled,
+                      const struct chunk_record *record, uint64_t offset, void *stored, uint64_t n)
+{
+    struct why why = {"it cannot be read"};
+    int error =
+        store_read_why(checking->file->store, record->address + offset, stored, (size_t)n, &why);
+    if (error != -EIO)
+        return error;
+    layout_failed(&checking->layout, scaled, record->address, why.text);
+    return -EOPNOTSUPP;
+}
+
 static int decode_chunk(struct checking *checking, const uint64_t *scaled,
                         const struct chunk_record *record)
 {
-    struct layout *layout = &checking->dataset->layout;
+    struct layout *layout = &checking->layout;
     const unsigned parts = PART_DEFINED | PART_PACKED | PART_HEAP;
+    size_t most = cache_chunk_limit(checking->file->cache);
     struct cache_form form = {0};
     uint64_t offset, n;
     layout->ops->stored(layout, record, parts, &offset, &n);
     size_t bytes = size_sum(layout->ops->decode_bytes(layout, record, parts), size_of(n));
-    if (layout_check_bytes(layout, scaled, record->address, bytes,
-                           cache_chunk_limit(checking->file->cache)))
+    if (layout_check_bytes(layout, scaled, record->address, bytes, most))
         return -EOPNOTSUPP;
     void *stored = pool_get(&checking->pool, n);
     if (!stored)
         return -ENOMEM;
-    int error = store_read(checking->file->store, record->address + offset, stored, n);
-    if (error == -EIO)
-        error = -EOPNOTSUPP; /* it lies inside the file, so the error is the disk's */
+    int error = read_chunk(checking, scaled, record, offset, stored, n);
     if (!error)
         error = layout->ops->decode(layout, scaled, record, parts, stored, &checking->pool, &form);
     if (!error)
-        error = sequences_check(checking->dataset, scaled, record->address, &form);
+        error = sequences_check(layout, most, scaled, record->address, &form);
     form_free(&form, &checking->pool);
     pool_put(&checking->pool, stored, n);
     return error;
@@ -272,6 +270,8 @@ static int check_sparse(struct checking *checking)
     struct sfs_dataset *dataset = checking->dataset;
     const struct object_header *header = dataset->sparse->header.header;
     struct why why;
+    checking->layout = dataset->layout;
+    checking->layout.why = &checking->why;
     for (size_t i = 0; i < header->n_blocks; i++) {
         const struct header_block *block = &header->block[i];
         int error = add_extent(checking, i ? "object header continuation" : "object header",
@@ -373,7 +373,7 @@ static int check_group(struct checking *checking, const struct object *group)
         report(checking, SFS_UNKNOWN, "", "too many levels of groups in groups to look into all");
         return 0;
     }
-    int error = sfs_list(checking->file, group->address, &links);
+    int error = file_list(checking->file, group->address, &links, &checking->why);
     if (error)
         return found(checking, error, group->path, "the group cannot be read");
     for (size_t i = 0; i < links.n && !error; i++)
@@ -385,7 +385,8 @@ static int check_group(struct checking *checking, const struct object *group)
 
 static int check_dataset(struct checking *checking, const struct object *object)
 {
-    int error = sfs_dataset_open(checking->file, object->address, object->path, &checking->dataset);
+    int error = file_dataset(checking->file, object->address, object->path, &checking->dataset,
+                             &checking->why);
     if (error)
         return found(checking, error, object->path, "the dataset cannot be opened");
     /* Extents are named by it when the dataset is closed. */
@@ -403,7 +404,7 @@ static int check_object(struct checking *checking, const struct object *object)
     enum sfs_object_type type;
     struct sfs_attributes attributes;
     uint64_t faults = checking->faults;
-    int error = sfs_object_type(checking->file, object->address, &type);
+    int error = file_object_type(checking->file, object->address, &type, &checking->why);
     if (error)
         return found(checking, error, object->path, "the object cannot be read");
     if (type == SFS_GROUP)
@@ -412,7 +413,7 @@ static int check_object(struct checking *checking, const struct object *object)
         error = check_dataset(checking, object);
     if (error)
         return error;
-    error = sfs_attributes(checking->file, object->address, &attributes);
+    error = file_attributes(checking->file, object->address, &attributes, &checking->why);
     if (!error)
         sfs_attributes_free(&attributes);
     error = found(checking, error, object->path, "its attributes cannot be read");
@@ -450,9 +451,7 @@ static int check_once(struct sfs_file *file, sfs_check_function function, void *
     checking->report = function;
     checking->context = context;
     pool_init(&checking->pool, POOL_BYTES);
-    log_divert(take_line, checking);
     int error = check_file(checking);
-    log_divert(NULL, NULL);
     *has_told = checking->has_told;
     struct object *object, *next;
     HASH_ITER (hh, checking->objects, object, next) {

@@ -176,13 +176,24 @@ void claimed_space_remove(struct sfs_dataset *dataset);
 int file_make_sources(struct sfs_file *file);
 
 /* Opens a file for reading that was found as named by a virtual dataset of `from`, over the same
- * cache; it has the same sources, and is followed if `from` is. */
+ * cache; it has the same sources, and is followed if `from` is. why: as that of struct opening. */
 int file_open_source(struct sfs_file *from, const struct store_found *found,
-                     struct sources *sources, struct sfs_file **file);
+                     struct sources *sources, struct sfs_file **file, struct why *why);
 
-/* As sfs_lookup and sfs_find, but series are not found. */
-int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link);
-int file_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address);
+/* As sfs_list and so on, with a `why` that takes what these log of the object, in a phrase that does
+ * not name the file (store_say); NULL: it is logged. What the disk has refused, and that a process of
+ * libhdf5 has ended, the log has anyway. file_lookup and file_find do not find series. */
+int file_list(struct sfs_file *file, uint64_t group, struct sfs_links *links, struct why *why);
+int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link,
+                struct why *why);
+int file_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address,
+              struct why *why);
+int file_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type,
+                     struct why *why);
+int file_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes,
+                    struct why *why);
+int file_dataset(struct sfs_file *file, uint64_t address, const char *path,
+                 struct sfs_dataset **dataset, struct why *why);
 
 /* Until the end of the block the file may be changed, under the exclusive lock; or writing.error
  * says why not: -EROFS, and errors of store_begin_writing. It comes before USING and the like,
@@ -432,7 +443,8 @@ void dataset_return(struct sfs_dataset *dataset, void *holder);
  * UINT64_MAX: nowhere. */
 uint64_t dataset_store_address(const struct sfs_file *file, uint64_t address);
 
-/* Logs libhdf5's error on an object; returns error. */
-int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error);
+/* Says libhdf5's error on an object to `why`, or logs it (store_say); returns error. */
+int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error,
+                  struct why *why);
 
 #endif

@@ -49,11 +49,10 @@ static void leave_chunk(struct reading *reading)
     reading->has_chunk = false;
 }
 
-/* Logs what is wrong with a chunk, which the form does not say where it is. */
-static int damaged(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
+/* Says what is wrong with a chunk, which the form does not say where it is. */
+static int damaged(struct layout *layout, const uint64_t *scaled, uint64_t address,
                    const struct why *why)
 {
-    struct layout *layout = (struct layout *)&dataset->layout;
     struct chunk_record record;
     if (address == UINT64_MAX && layout->ops->lookup(layout, scaled, &record) == 0 && record.exists)
         address = record.address;
@@ -61,17 +60,16 @@ static int damaged(const struct sfs_dataset *dataset, const uint64_t *scaled, ui
 }
 
 /* It takes memory for where its sequences are, besides its own. */
-static int open_heap(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
+static int open_heap(struct layout *layout, size_t most, const uint64_t *scaled, uint64_t address,
                      const struct cache_form *form, struct heap **heap)
 {
     struct why why;
     size_t n = form->heap_size;
-    int error = layout_check_bytes(&dataset->layout, scaled, address, size_product(n, HEAP_FACTOR),
-                                   cache_chunk_limit(dataset->file->cache));
+    int error = layout_check_bytes(layout, scaled, address, size_product(n, HEAP_FACTOR), most);
     if (error)
         return error;
     error = heap_open(form->heap, n ? n - CHECKSUM_BYTES : 0, heap, &why);
-    return error == -EILSEQ ? damaged(dataset, scaled, address, &why) : error;
+    return error == -EILSEQ ? damaged(layout, scaled, address, &why) : error;
 }
 
 /* Has the chunk ready that is at these scaled coordinates. */
@@ -88,7 +86,8 @@ static int get_chunk(struct reading *reading, const uint64_t *scaled)
     reading->has_chunk = true;
     memcpy(reading->scaled, scaled, n);
     if (reading->form)
-        error = open_heap(dataset, scaled, UINT64_MAX, reading->form, &reading->heap);
+        error = open_heap(&dataset->layout, cache_chunk_limit(dataset->file->cache), scaled,
+                          UINT64_MAX, reading->form, &reading->heap);
     if (error)
         leave_chunk(reading);
     return error;
@@ -96,48 +95,48 @@ static int get_chunk(struct reading *reading, const uint64_t *scaled)
 
 /* What the k-th slot of the index-th defined element of a chunk leads to: n base elements, but n
  * bytes if these have slots themselves. */
-static int find_in(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
+static int find_in(struct layout *layout, const uint64_t *scaled, uint64_t address,
                    const struct cache_form *form, const struct heap *heap, uint64_t index, size_t k,
                    const void **sequence, uint64_t *n)
 {
     struct why why;
-    const struct slots *slots = dataset->layout.slots, *base = slots->slot[k].base;
+    const struct slots *slots = layout->slots, *base = slots->slot[k].base;
     const char *slot = (const char *)form->values + index * slots->size + slots->slot[k].at;
     int error = heap_find(heap, slot, base->n ? 0 : base->size, sequence, n, &why);
-    return error == -EILSEQ ? damaged(dataset, scaled, address, &why) : error;
+    return error == -EILSEQ ? damaged(layout, scaled, address, &why) : error;
 }
 
-static int check_slot(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
+static int check_slot(struct layout *layout, const uint64_t *scaled, uint64_t address,
                       const struct cache_form *form, const struct heap *heap, uint64_t index,
                       size_t k)
 {
-    const struct slots *base = dataset->layout.slots->slot[k].base;
+    const struct slots *base = layout->slots->slot[k].base;
     const void *sequence;
     uint64_t n;
     size_t bytes;
     struct why why;
-    int error = find_in(dataset, scaled, address, form, heap, index, k, &sequence, &n);
+    int error = find_in(layout, scaled, address, form, heap, index, k, &sequence, &n);
     if (error || n == 0 || (base->n == 0 && !base->is_reference))
         return error;
     size_t stored = (size_t)n;
     error = slot_measure(base, sequence, stored, &n, &bytes, &why);
     if (!error)
         error = references_check(base, sequence, stored, &why);
-    return error ? damaged(dataset, scaled, address, &why) : 0;
+    return error ? damaged(layout, scaled, address, &why) : 0;
 }
 
-int sequences_check(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
+int sequences_check(struct layout *layout, size_t most, const uint64_t *scaled, uint64_t address,
                     const struct cache_form *form)
 {
     struct heap *heap;
-    if (!sequences_are_read(dataset))
+    if (!layout->slots)
         return 0;
-    int error = open_heap(dataset, scaled, address, form, &heap);
+    int error = open_heap(layout, most, scaled, address, form, &heap);
     if (error)
         return error;
     for (uint64_t i = 0; i < form->defined.elements && !error; i++)
-        for (size_t k = 0; k < dataset->layout.slots->n && !error; k++)
-            error = check_slot(dataset, scaled, address, form, heap, i, k);
+        for (size_t k = 0; k < layout->slots->n && !error; k++)
+            error = check_slot(layout, scaled, address, form, heap, i, k);
     heap_close(heap);
     return error;
 }
@@ -152,7 +151,7 @@ static int find_at(const struct reading *reading, uint64_t position, const void 
     *n = 0;
     if (!form || !runs_contain(&form->defined, position))
         return 0;
-    return find_in(reading->dataset, reading->scaled, UINT64_MAX, form, reading->heap,
+    return find_in(&reading->dataset->layout, reading->scaled, UINT64_MAX, form, reading->heap,
                    runs_rank(&form->defined, position), 0, sequence, n);
 }
 
@@ -265,7 +264,7 @@ static int keep_stored(struct collection *all, const struct slots *base, const v
     struct why why;
     int error = slot_measure(base, stored, n, &elements, &bytes, &why);
     if (error)
-        return damaged(reading->dataset, reading->scaled, UINT64_MAX, &why);
+        return damaged(&reading->dataset->layout, reading->scaled, UINT64_MAX, &why);
     error = make_room(all, bytes);
     if (error)
         return error;
@@ -282,8 +281,8 @@ static int keep_slot(struct collection *all, uint64_t index, size_t k, char *slo
     const struct slots *base = reading->dataset->layout.slots->slot[k].base;
     const void *sequence;
     uint64_t n;
-    int error = find_in(reading->dataset, reading->scaled, UINT64_MAX, reading->form, reading->heap,
-                        index, k, &sequence, &n);
+    int error = find_in(&reading->dataset->layout, reading->scaled, UINT64_MAX, reading->form,
+                        reading->heap, index, k, &sequence, &n);
     slot_put(slot, NULL, 0);
     if (error || n == 0)
         return error;

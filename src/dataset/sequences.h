@@ -26,8 +26,10 @@ int sequences_read_selected(struct sfs_dataset *dataset, const struct selection 
                             void **elements);
 
 /* Whether all elements of a decoded chunk (PART_DEFINED, PART_PACKED, PART_HEAP) lead to sequences;
- * of other datatypes nothing is looked at. -EIO: one does not, which is logged; -ENOMEM. */
-int sequences_check(const struct sfs_dataset *dataset, const uint64_t *scaled, uint64_t address,
+ * of other datatypes nothing is looked at. most: bytes that looking may take, cache_chunk_limit.
+ * address: UINT64_MAX, it is not known. -EIO: one does not, or it takes more, which layout_failed has
+ * said; -ENOMEM. */
+int sequences_check(struct layout *layout, size_t most, const uint64_t *scaled, uint64_t address,
                     const struct cache_form *form);
 
 #endif

@@ -10,6 +10,7 @@
 #include "common/interrupt.h"
 #include "common/log.h"
 #include "hdf5/hdf5.h"
+#include "store/store.h"
 
 /* Of a series, above the address of its group. UINT64_MAX, which means no address, has both bits.
  */
@@ -513,14 +514,15 @@ static int make_series(struct survey *survey)
     return 0;
 }
 
-int series_open(struct sfs_file *file, uint64_t address, const char *path, struct series **out)
+int series_open(struct sfs_file *file, uint64_t address, const char *path, struct series **out,
+                struct why *why)
 {
     struct survey survey = {.file = file, .path = path};
     struct sfs_links links;
     uint64_t group = address & ~MARK_BITS;
     int error = hdf5_list(file->hdf5, group, &links);
     if (error)
-        return object_failed(file, "group", group, error);
+        return object_failed(file, "group", group, error, why);
     error = begin_survey(&survey, group, &links);
     sfs_links_free(&links);
     if (!error)
@@ -528,7 +530,7 @@ int series_open(struct sfs_file *file, uint64_t address, const char *path, struc
     if (error) {
         series_free(survey.series);
         if (error == -EILSEQ)
-            log_error("%s: %s: the series cannot be shown: %s", sfs_path(file), path,
+            store_say(file->store, why, "%s: the series cannot be shown: %s", path,
                       survey.why.text);
         return error == -EILSEQ ? -EIO : error;
     }
@@ -573,7 +575,7 @@ static int look_again_once(struct sfs_dataset *dataset, struct survey *survey)
         .file = file, .path = dataset->path, .old = dataset->series, .info = &dataset->info};
     error = hdf5_list(file->hdf5, group, &links);
     if (error)
-        return object_failed(file, "group", group, error);
+        return object_failed(file, "group", group, error, NULL);
     error = begin_survey(survey, group, &links);
     sfs_links_free(&links);
     if (!error)

@@ -51,9 +51,11 @@ struct series_source {
     bool was_stable;           /* the stamp was the same the time before, too */
 };
 
-/* Looks at all members. -EIO: the log says why they are no series; -ENOMEM, -EINTR. Not with the
- * file's lock held. path: of the series, for messages. The caller frees it with series_free. */
-int series_open(struct sfs_file *file, uint64_t address, const char *path, struct series **series);
+/* Looks at all members. -EIO: `why` says why they are no series, or (NULL) the log; -ENOMEM, -EINTR.
+ * Not with the file's lock held. path: of the series, for messages. The caller frees it with
+ * series_free. */
+int series_open(struct sfs_file *file, uint64_t address, const char *path, struct series **series,
+                struct why *why);
 void series_free(struct series *series);
 
 /* Looks again at an open series of a followed file. *series is NULL if nothing has changed, else

@@ -281,14 +281,26 @@ static struct linked *find_linked(struct sources *sources, const struct stat *st
     return linked;
 }
 
-/* *linked is NULL for a file that is open anyway. */
-static int open_file(struct sources *sources, struct sfs_file *from,
-                     const struct store_found *found, struct sfs_file **file, struct linked **out)
+/* A source that is being opened. */
+struct search {
+    struct sources *sources;
+    struct sfs_file *file; /* where it has come to, */
+    struct linked *linked; /* and where that is; NULL: it is open anyway */
+    bool has_file;
+    const char *refusal; /* why a file may not be read; or NULL */
+    struct why *why;     /* takes errors, if they were said before; NULL: they are logged */
+    uint64_t address;
+    unsigned links; /* external ones that were followed */
+};
+
+static int open_file(struct search *search, const struct store_found *found)
 {
+    struct sources *sources = search->sources;
+    struct sfs_file *from = search->file;
     const struct stat *st = &found->st;
-    *out = NULL;
+    search->linked = NULL;
     if (is_of(from, st) || is_of(sources->root, st)) {
-        *file = is_of(from, st) ? from : sources->root;
+        search->file = is_of(from, st) ? from : sources->root;
         return 0;
     }
     struct linked *linked = find_linked(sources, st);
@@ -296,7 +308,7 @@ static int open_file(struct sources *sources, struct sfs_file *from,
         linked = calloc(1, sizeof(*linked));
         if (!linked)
             return -ENOMEM;
-        int error = file_open_source(from, found, sources, &linked->file);
+        int error = file_open_source(from, found, sources, &linked->file, search->why);
         if (error) {
             free(linked);
             return error;
@@ -314,21 +326,10 @@ static int open_file(struct sources *sources, struct sfs_file *from,
             return error;
         }
     }
-    *file = linked->file;
-    *out = linked;
+    search->file = linked->file;
+    search->linked = linked;
     return 0;
 }
-
-/* A source that is being opened. */
-struct search {
-    struct sources *sources;
-    struct sfs_file *file; /* where it has come to, */
-    struct linked *linked; /* and where that is; NULL: it is open anyway */
-    bool has_file;
-    const char *refusal; /* why a file may not be read; or NULL */
-    uint64_t address;
-    unsigned links; /* external ones that were followed */
-};
 
 /* The error says nothing about the file: whether it exists is unknown. */
 static bool is_of_system(int error)
@@ -350,14 +351,13 @@ static int error_of_file(int error)
 static int enter_file(struct search *search, const char *name)
 {
     struct store_found found;
-    struct sfs_file *from = search->file;
-    int error = error_of_file(store_find(from->store, STORE_SOURCE, name, &found));
+    int error = error_of_file(store_find(search->file->store, STORE_SOURCE, name, &found));
     if (error) {
         search->refusal = store_refusal(error);
         return error;
     }
     search->has_file = true;
-    error = open_file(search->sources, from, &found, &search->file, &search->linked);
+    error = open_file(search, &found);
     store_found_free(&found);
     return error;
 }
@@ -373,7 +373,7 @@ static int find_through_links(struct search *search, uint64_t group, const char 
         struct sfs_link link;
         if (!*part)
             continue;
-        int failed = file_lookup(search->file, group, part, &link);
+        int failed = file_lookup(search->file, group, part, &link, search->why);
         if (failed) {
             error = failed;
             break;
@@ -401,11 +401,11 @@ static int find_through_links(struct search *search, uint64_t group, const char 
 static int find_dataset(struct search *search, uint64_t group, const char *path)
 {
     enum sfs_object_type type;
-    int error = file_find(search->file, group, path, &search->address);
+    int error = file_find(search->file, group, path, &search->address, search->why);
     if (error == -ENOENT)
         return find_through_links(search, *path == '/' ? sfs_root(search->file) : group, path);
     if (!error)
-        error = sfs_object_type(search->file, search->address, &type);
+        error = file_object_type(search->file, search->address, &type, search->why);
     return error ? error : type == SFS_DATASET ? 0 : -ENOENT;
 }
 
@@ -426,13 +426,9 @@ static int open_dataset(struct source *source, struct search *search, struct sfs
         error = find_dataset(search, is_own ? source->group : sfs_root(search->file),
                              source->dataset_name);
     if (!error)
-        error = sfs_dataset_open(search->file, search->address, source->dataset_name, dataset);
+        error =
+            file_dataset(search->file, search->address, source->dataset_name, dataset, search->why);
     return error;
-}
-
-static void ignore_line(void *context, const char *line)
-{
-    (void)context, (void)line;
 }
 
 static bool was_said(struct source *source)
@@ -547,11 +543,11 @@ static void say_failure(struct source *source, const struct search *search, int 
 /* With `opening` held. */
 static int open_source(struct source *source, bool is_expected, struct sfs_dataset **dataset)
 {
-    struct search search = {.sources = source->sources, .file = source->file};
-    if (was_said(source))
-        log_divert(ignore_line, NULL);
+    struct why said_before;
+    struct search search = {.sources = source->sources,
+                            .file = source->file,
+                            .why = was_said(source) ? &said_before : NULL};
     int error = open_dataset(source, &search, dataset);
-    log_divert(NULL, NULL);
     if (error == -ENOMEM || error == -EINTR)
         return error;
     if (error) {

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "common/log.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
@@ -49,7 +48,8 @@ static void choose_pieces(struct layout *layout, uint64_t most_bytes)
 
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory)
+                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory,
+                struct why *why)
 {
     *layout = (struct layout){
         .store = store,
@@ -90,16 +90,15 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
     uint64_t bytes;
     if (!box_product(layout->chunk_dims, layout->rank, layout->element_size, &bytes) ||
         bytes > SIZE_MAX / 4) {
-        log_error("%s: %s: a chunk of this dataset does not fit in memory", store_path(store),
-                  path);
+        store_say(store, why, "%s: a chunk of this dataset does not fit in memory", path);
         return -EFBIG;
     }
     layout->chunk_bytes = (size_t)bytes;
     if (layout->ops == &layout_contiguous && storage->address != UINT64_MAX &&
         storage->bytes < bytes) {
-        log_error("%s: %s: %" PRIu64 " bytes are stored at address %" PRIu64 ", %" PRIu64
-                  " are needed",
-                  store_path(store), path, storage->bytes, storage->address, bytes);
+        store_say(store, why,
+                  "%s: %" PRIu64 " bytes are stored at address %" PRIu64 ", %" PRIu64 " are needed",
+                  path, storage->bytes, storage->address, bytes);
         return -EIO;
     }
     if (layout->ops == &layout_chunked)
@@ -140,7 +139,7 @@ int layout_check_room(const struct layout *layout, const uint64_t *scaled)
 }
 
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
-                  const char *why)
+                  const char *reason)
 {
     char coordinates[SFS_MAX_RANK * 21 + 1] = "";
     size_t n = 0;
@@ -148,11 +147,11 @@ int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t 
         n += (size_t)snprintf(coordinates + n, sizeof(coordinates) - n, "%s%" PRIu64, i ? "," : "",
                               scaled[i]);
     if (address == UINT64_MAX)
-        log_error("%s: %s: chunk (%s): %s", store_path(layout->store), layout->path, coordinates,
-                  why);
+        store_say(layout->store, layout->why, "%s: chunk (%s): %s", layout->path, coordinates,
+                  reason);
     else
-        log_error("%s: %s: chunk (%s) at address %" PRIu64 ": %s", store_path(layout->store),
-                  layout->path, coordinates, address, why);
+        store_say(layout->store, layout->why, "%s: chunk (%s) at address %" PRIu64 ": %s",
+                  layout->path, coordinates, address, reason);
     return -EIO;
 }
 

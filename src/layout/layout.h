@@ -9,9 +9,9 @@
  *   library     pieces of what only libhdf5 can read: virtual, compact
  *
  * chunk/form.h says what the cache holds of a chunk. Callbacks that return int return 0 or a negative
- * errno and log the reason of -EIO, unless it is the store's own error. They are called from any
- * thread, without locks of the cache held; encode, new_chunk, insert and insert_many lock commit_lock
- * for reading, so that the caller does not hold it. */
+ * errno and say the reason of -EIO (layout_failed), unless it is the store's own error. They are
+ * called from any thread, without locks of the cache held; encode, new_chunk, insert and insert_many
+ * lock commit_lock for reading, so that the caller does not hold it. */
 #ifndef SPARSEFS_LAYOUT_LAYOUT_H
 #define SPARSEFS_LAYOUT_LAYOUT_H
 
@@ -32,6 +32,7 @@ struct pool;
 struct slots;
 struct sparse;
 struct store;
+struct why;
 struct layout;
 struct encoded;
 struct insertion;
@@ -133,6 +134,7 @@ struct encoded {
 struct layout {
     const struct layout_ops *ops;
     struct store *store;
+    struct why *why; /* takes what is wrong with its chunks (store_say): of a copy; NULL: the log */
     struct hdf5 *hdf5;
     const struct sfs_dataset_info *info;
     uint64_t dataset; /* address of its header */
@@ -163,11 +165,12 @@ struct layout {
 /* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose
  * elements must have no pointers. store, hdf5, info, storage, path and sparse must outlive it;
  * nothing is to be freed. memory: of the cache in bytes, for which pieces of virtual datasets are
- * cut. Both errors are logged: -EFBIG: a chunk does not fit in memory; -EIO: contiguous, and fewer
- * bytes are stored than its elements take. */
+ * cut. Both errors are said (store_say): -EFBIG: a chunk does not fit in memory; -EIO: contiguous,
+ * and fewer bytes are stored than its elements take. */
 int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
                 const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory);
+                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory,
+                struct why *why);
 
 extern const struct layout_ops layout_chunked;
 extern const struct layout_ops layout_chunked_plain; /* without filters */
@@ -211,10 +214,10 @@ bool layout_is_unfiltered(const struct layout *layout, const uint64_t *scaled);
 void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t *start,
                    uint64_t *count);
 
-/* Logs that a chunk, of these scaled coordinates and this address (UINT64_MAX: not known), cannot be
- * read or written; returns -EIO. */
+/* Says to the layout's `why`, or logs, that a chunk, of these scaled coordinates and this address
+ * (UINT64_MAX: not known), cannot be read or written; returns -EIO. */
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
-                  const char *why);
+                  const char *reason);
 
 /* The same if bytes, what reading or changing it takes, are more than `most`; else 0. */
 int layout_check_bytes(const struct layout *layout, const uint64_t *scaled, uint64_t address,

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "common/interrupt.h"
-#include "common/log.h"
 #include "common/pool.h"
 #include "common/size.h"
 #include "filter/filter.h"
@@ -430,7 +429,7 @@ static int take_some(struct layout *layout, struct walk *walk, struct index_rang
     walk->n = 0;
     int error = index_iterate_in(layout->sparse->index, range, take, walk, &why);
     if (error < 0 && why.text[0] && error != STORE_MOVED) {
-        log_error("%s: %s: %s", store_path(layout->store), layout->path, why.text);
+        store_say(layout->store, layout->why, "%s: %s", layout->path, why.text);
         return -EIO;
     }
     return error < 0 ? error : 0;

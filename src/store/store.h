@@ -304,8 +304,8 @@ int store_statvfs(const struct store *store, struct statvfs *st);
  * Bytes that were allocated and never written are anything. */
 int store_read(struct store *store, uint64_t address, void *buffer, size_t n);
 
-/* The same, with a `why` that takes the reason of -EIO (store_say), which need not be there: "" before;
- * a reader (store_open_reader) says none. NULL: it is logged. */
+/* The same, with a `why` for the reason of -EIO (store_say). Where there is none, as of a reader
+ * (store_open_reader), it stays as it was. */
 int store_read_why(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 
 /* Reading many pieces, in any order: those that follow each other in the file, with no more than

@@ -285,6 +285,60 @@ static void a_read_that_fails_leaves_nothing_behind(void **state)
     }
 }
 
+/* ---- The check ---- */
+
+struct findings {
+    unsigned n; /* that are not sound */
+    char last[4096];
+};
+
+static void keep_finding(void *context, enum sfs_finding finding, const char *line)
+{
+    struct findings *findings = context;
+    assert_false(strncmp(line, PATH, strlen(PATH)) == 0);
+    if (finding == SFS_SOUND)
+        return;
+    findings->n++;
+    snprintf(findings->last, sizeof(findings->last), "%s", line);
+}
+
+/* The n-th read fails. Whether it was reached. */
+static bool check_badly(long n, struct findings *findings)
+{
+    struct sfs_file *file;
+    *findings = (struct findings){0};
+    assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+    fail_read(n, false);
+    assert_int_equal(sfs_check(file, keep_finding, findings), 0);
+    bool reached = has_failed();
+    be_well();
+    sfs_discard(file);
+    return reached;
+}
+
+static void what_the_check_cannot_read_is_a_finding_that_says_why(void **state)
+{
+    (void)state;
+    struct findings findings;
+    unsigned chunks = 0, headers = 0;
+    log_quietly();
+    be_well();
+    make_file(true);
+    unsigned errors = log_errors();
+    for (long n = 0; check_badly(n, &findings); n++) {
+        bool says = strstr(findings.last, ": Input/output error");
+        bool is_chunk = says && strstr(findings.last, "/sparse: chunk (") == findings.last;
+        headers += says && strstr(findings.last, "object header at address");
+        chunks += is_chunk;
+        if (is_chunk) /* not in the log */
+            assert_true(findings.n == 1 && log_errors() == errors);
+        errors = log_errors();
+    }
+    assert_int_equal(findings.n, 0);
+    assert_int_equal(chunks, FRAMES);
+    assert_true(headers > 0);
+}
+
 /* ---- Virtual datasets ---- */
 
 #define SOURCES 2
@@ -380,5 +434,62 @@ static void sources_that_cannot_be_read_are_no_fill_value(void **state)
     }
 }
 
+/* Overwrites n bytes of the second source; keeps them. */
+static void spoil(uint64_t address, char *kept, size_t n)
+{
+    static const char zeros[512];
+    int fd = open("source1.h5", O_RDWR);
+    assert_true(n <= sizeof(zeros));
+    assert_int_equal(pread(fd, kept, n, (off_t)address), n);
+    assert_int_equal(pwrite(fd, zeros, n, (off_t)address), n);
+    close(fd);
+}
+
+static void mend(uint64_t address, const char *kept, size_t n)
+{
+    int fd = open("source1.h5", O_RDWR);
+    assert_int_equal(pwrite(fd, kept, n, (off_t)address), n);
+    close(fd);
+}
+
+/* Of a source that stays bad the log has what is wrong when it is read first, and then nothing. */
+static void read_spoilt(uint64_t address, size_t n)
+{
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    uint64_t virtual;
+    char kept[512];
+    spoil(address, kept, n);
+    assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/v", &virtual), 0);
+    assert_int_equal(sfs_dataset_open(file, virtual, "/v", &dataset), 0);
+    unsigned errors = log_errors();
+    assert_int_equal(look_at_virtual(dataset), -EIO);
+    assert_int_equal(log_errors(), errors + 2); /* what is wrong; whose source it is */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(look_at_virtual(dataset), -EIO);
+    assert_int_equal(log_errors(), errors + 2);
+    mend(address, kept, n);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void what_is_wrong_with_a_source_is_logged_once(void **state)
+{
+    (void)state;
+    struct sfs_file *source;
+    uint64_t address;
+    log_quietly();
+    be_well();
+    make_virtual(false);
+    assert_int_equal(sfs_open("source1.h5", NULL, &source), 0);
+    assert_int_equal(sfs_find(source, sfs_root(source), "/s", &address), 0);
+    sfs_discard(source);
+    read_spoilt(0, 64);       /* no HDF5 file */
+    read_spoilt(address, 64); /* no object */
+}
+
 TEST_MAIN(cmocka_unit_test(a_read_that_fails_leaves_nothing_behind),
+          cmocka_unit_test(what_the_check_cannot_read_is_a_finding_that_says_why),
+          cmocka_unit_test(what_is_wrong_with_a_source_is_logged_once),
           cmocka_unit_test(sources_that_cannot_be_read_are_no_fill_value))

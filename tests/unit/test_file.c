@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dataset/together.h"
 #include "sparsefs/sparsefs.h"
 
 static void make_file(const char *path, bool latest)
@@ -159,6 +160,58 @@ static void a_file_that_another_process_writes_is_busy(void **state)
         expect_opened("locked.h5");
     }
     unsetenv("HDF5_USE_FILE_LOCKING");
+}
+
+/* That there is a writer is no error where its file can be followed; where it cannot, it is the error. */
+static void a_writer_is_an_error_if_its_file_cannot_be_followed(void **state)
+{
+    (void)state;
+    const struct sfs_options beside = {.beside_writer = true};
+    struct sfs_file *writer, *file;
+    log_quietly();
+    assert_int_equal(sfs_create("written.h5", NULL, &writer), 0);
+    assert_int_equal(sfs_flush(writer), 0);
+    unsigned errors = log_errors();
+    assert_int_equal(sfs_open("written.h5", &beside, &file), 0);
+    assert_true(sfs_is_following(file));
+    sfs_discard(file);
+    assert_int_equal(sfs_close(writer), 0);
+    make_file("written.h5", false);
+    assert_int_equal(truncate("written.h5", 4), 0);
+    struct locker locker = lock_in_another_process("written.h5", LOCK_EX);
+    assert_int_equal(log_errors(), errors);
+    assert_int_not_equal(sfs_open("written.h5", &beside, &file), 0);
+    assert_int_equal(log_errors(), errors + 1);
+    end_locker(&locker);
+}
+
+/* The caller gets the reason in the words of the log, which has none then; of a file that can be read
+ * in no way the log has that. */
+static void who_wants_to_write_is_told_why_it_is_only_read(void **state)
+{
+    (void)state;
+    const struct sfs_options writable = {.writable = true};
+    struct sfs_file *file;
+    struct why why;
+    int refusal;
+    log_quietly();
+    make_file("re\nad.h5", false);
+    struct locker locker = lock_in_another_process("re\nad.h5", LOCK_SH);
+    unsigned errors = log_errors();
+    assert_int_equal(together_open_alone("re\nad.h5", &writable, &why, &refusal, &file), 0);
+    assert_int_equal(refusal, -EBUSY);
+    assert_false(sfs_is_writable(file));
+    assert_non_null(strstr(why.text, "re?ad.h5: another program has it open"));
+    assert_int_equal(log_errors(), errors);
+    sfs_discard(file);
+    end_locker(&locker);
+    assert_int_equal(together_open_alone("re\nad.h5", &writable, &why, &refusal, &file), 0);
+    assert_int_equal(refusal, 0);
+    assert_true(sfs_is_writable(file));
+    assert_int_equal(sfs_close(file), 0);
+    assert_int_equal(together_open_alone("nowhere", &writable, &why, &refusal, &file), -ENOENT);
+    assert_string_equal(why.text, "nowhere: No such file or directory");
+    assert_int_equal(log_errors(), errors + 1);
 }
 
 static void locks_are_not_minded_if_the_user_says_so(void **state)
@@ -317,6 +370,8 @@ TEST_MAIN(cmocka_unit_test(what_is_no_file_is_refused),
           cmocka_unit_test(what_is_no_hdf5_is_refused),
           cmocka_unit_test(truncated_files_are_refused),
           cmocka_unit_test(a_file_that_another_process_writes_is_busy),
+          cmocka_unit_test(a_writer_is_an_error_if_its_file_cannot_be_followed),
+          cmocka_unit_test(who_wants_to_write_is_told_why_it_is_only_read),
           cmocka_unit_test(locks_are_not_minded_if_the_user_says_so),
           cmocka_unit_test(readers_share_a_file_and_keep_writers_out),
           cmocka_unit_test(a_file_whose_writer_died_is_busy),
