@@ -17,10 +17,10 @@ static bool is_only_read(const struct store *store)
 }
 
 /* A store that cannot be read directly is opened by a worker. */
-static int open_file(struct remote *remote, bool directly, uint64_t *root)
+static int open_file(struct remote *remote, uint64_t timeout, bool directly, uint64_t *root)
 {
     int error = directly && is_only_read(remote->store)
-                    ? direct_open(remote->store, &remote->direct, root)
+                    ? direct_open(remote->store, timeout, &remote->direct, root)
                     : -EAGAIN;
     if (error != -EAGAIN)
         return error;
@@ -40,7 +40,7 @@ int remote_open(struct store *store, uint64_t timeout, bool directly, struct rem
     remote->number = atomic_fetch_add(&n_remotes, 1);
     int error = client_create(store, timeout, &remote->client);
     if (!error && store)
-        error = open_file(remote, directly, root);
+        error = open_file(remote, timeout, directly, root);
     if (error)
         remote_close(remote);
     else
@@ -86,10 +86,8 @@ int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t obj
                       struct wire *request, take_function take, void *out)
 {
     struct cursor results;
-    if (call >= WORKER_FIRST_CHANGE) {
+    if (call >= WORKER_FIRST_CHANGE)
         listed_clear(&remote->listed);
-        direct_forget(remote->direct);
-    }
     int error = client_ask(remote->client, call, object, request, &results);
     if (error)
         return error;
