@@ -590,6 +590,8 @@ enum {
     ASKS_BEYOND,
     ASKS_MUCH,
     SHOUTS,
+    NEVER_STOPS,
+    GIVES_UP,
     UNKNOWN_KIND,
     /* These lie where they are asked for with others: */
     SAYS_MORE,
@@ -615,6 +617,15 @@ static void reply(int socket, const struct wire *results)
     wire_uint(&wire, 0);
     wire_string(&wire, "");
     wire_put(&wire, results->bytes, results->n);
+    (void)channel_send(socket, MESSAGE_REPLY, &wire, UINT64_MAX);
+    wire_free(&wire);
+}
+
+static void reply_error(int socket, int error)
+{
+    struct wire wire = {0};
+    wire_uint(&wire, (uint64_t)error);
+    wire_string(&wire, "");
     (void)channel_send(socket, MESSAGE_REPLY, &wire, UINT64_MAX);
     wire_free(&wire);
 }
@@ -668,6 +679,15 @@ static void behave(int socket, uint64_t object)
             (void)channel_send(socket, MESSAGE_LOG, &line, UINT64_MAX);
         wire_free(&line);
         reply_object_type(socket);
+        break;
+    case NEVER_STOPS:
+        wire_uint(&line, 3);
+        wire_string(&line, "and so on");
+        while (channel_send(socket, MESSAGE_LOG, &line, UINT64_MAX) == 0)
+            ;
+        _exit(0);
+    case GIVES_UP:
+        reply_error(socket, EINTR);
         break;
     case UNKNOWN_KIND:
         (void)channel_send(socket, MESSAGE_CALL, &nothing, UINT64_MAX);
@@ -769,13 +789,9 @@ static void reply_dataset(int socket, uint64_t object, bool with_text)
 static void reply_to_write(int socket)
 {
     static int times;
-    struct wire wire = {0};
     if (times++ > 0)
         abort();
-    wire_uint(&wire, EFBIG);
-    wire_string(&wire, "");
-    (void)channel_send(socket, MESSAGE_REPLY, &wire, UINT64_MAX);
-    wire_free(&wire);
+    reply_error(socket, EFBIG);
 }
 
 static void answer(int socket, uint64_t call, struct cursor *cursor)
@@ -862,9 +878,18 @@ static void test_one_that_hangs_is_ended(void **state)
     assert_true(log_errors() > before);
 }
 
+/* Neither does it answer: there is always something to be read. */
+static void test_one_that_never_stops_is_ended(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(TIMEOUT, NEVER_STOPS, 1), -EIO);
+    assert_non_null(strstr(hdf5_error(), "did not answer"));
+}
+
 static void test_lies_are_refused(void **state)
 {
     (void)state;
+    assert_int_equal(ask(PATIENT, GIVES_UP, 1), -EIO); /* it was not told that it may */
     assert_int_equal(ask(PATIENT, IS_CUT, 1), -EIO);
     assert_int_equal(ask(PATIENT, ASKS_MUCH, 1), -EIO);
     assert_int_equal(ask(PATIENT, UNKNOWN_KIND, 1), -EIO);
@@ -1293,6 +1318,7 @@ static int all_tests(void)
         cmocka_unit_test(test_landlock_by_itself),
         cmocka_unit_test(test_one_that_dies_is_started_again),
         cmocka_unit_test(test_one_that_hangs_is_ended),
+        cmocka_unit_test(test_one_that_never_stops_is_ended),
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
         cmocka_unit_test(test_a_refused_write_is_refused),
