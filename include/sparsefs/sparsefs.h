@@ -218,7 +218,9 @@ SFS_API void sfs_interrupt(struct sfs_file *file);
 /* From now on calls of this thread that go through many chunks ask is_interrupted(context) now and
  * then, and end with -EINTR soon after it is true: what they have changed by then stays changed.
  * So do those that copy objects and attributes into a file whose libhdf5 has a process of its own:
- * of the object nothing is there then. NULL: no more. */
+ * of the object nothing is there then. So do calls that only read and wait for that process while
+ * it answers another call, or for another thread that opens a file or dataset; those that change
+ * something, and commits, wait on. NULL: no more. */
 SFS_API void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *context);
 
 /* hold: instead of taking another state and repeating themselves calls return -EAGAIN, so that

@@ -63,7 +63,8 @@ void cache_close_dataset(struct cache_dataset *dataset);
 
 /* Reads the elements of a box, which must lie inside the dataset, row-major and without gaps into
  * buffer. Elements that are not stored read as the fill value. Errors are those of the layout
- * callbacks and of store_read; -ENOMEM; -EINTR (interrupt.h). */
+ * callbacks and of store_read; -ENOMEM; -EINTR (interrupt.h): who reads does not want it any more,
+ * which is no error for others that wait for the same chunk. */
 int cache_read(struct cache_dataset *dataset, const struct box *box, void *buffer);
 
 /* The same into an array of these dims, to these coordinates of it. */

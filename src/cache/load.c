@@ -5,6 +5,7 @@
 #include <utlist.h>
 
 #include "cache/private.h"
+#include "common/interrupt.h"
 #include "common/size.h"
 #include "store/store.h"
 
@@ -372,6 +373,12 @@ static int make_sure(struct cache *cache, struct chunk *chunk)
     return 0;
 }
 
+/* What has failed for another thread because nobody wanted it there any more is wanted here. */
+static bool has_given_up(const struct chunk *chunk)
+{
+    return chunk->state == CHUNK_FAILED && chunk->error == -EINTR && interrupt_check() == 0;
+}
+
 int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,
                   struct chunk **out)
 {
@@ -403,6 +410,10 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
             policy_touch(cache, chunk);
         }
         found = wait_for_parts(cache, chunk, parts);
+        if (found == FOUND_READY && has_given_up(chunk)) {
+            chunk_unpin(chunk);
+            found = FOUND_CHANGED;
+        }
     }
     if (error) {
         pthread_mutex_unlock(&cache->lock);

@@ -6,6 +6,7 @@
 
 #include "cli/blocks.h"
 #include "cli/progress.h"
+#include "common/log.h"
 
 #define MOST_BYTES (SIZE_MAX / 4) /* of what is read at once; memory ends before */
 
@@ -61,13 +62,20 @@ static size_t unescape(char *line, size_t n)
     return to;
 }
 
+/* What says so may be a damaged file. */
+static int do_not_fit(void)
+{
+    log_error("the source has other lengths of strings or sequences than these have");
+    return -EIO;
+}
+
 static int take_strings(struct bench *bench, uint64_t n, char *lines, size_t bytes)
 {
     char *end = lines + bytes;
     for (uint64_t i = 0; i < n; i++) {
         char *line_end = memchr(lines, '\n', (size_t)(end - lines));
         if (!line_end)
-            return -EIO;
+            return do_not_fit();
         size_t length = unescape(lines, (size_t)(line_end - lines));
         bench->sequence[bench->n++].n = length;
         int error = keep_bytes(bench, lines, length);
@@ -76,6 +84,20 @@ static int take_strings(struct bench *bench, uint64_t n, char *lines, size_t byt
         lines = line_end + 1;
     }
     return 0;
+}
+
+/* Those of sequences of which there are so many bytes. */
+static int take_lengths(struct bench *bench, uint64_t n, const char *lengths, size_t bytes)
+{
+    uint64_t length, size = bench->type->base->size, left = bytes / size;
+    for (uint64_t i = 0; i < n; i++) {
+        memcpy(&length, lengths + i * sizeof(length), sizeof(length));
+        if (length > left)
+            return do_not_fit();
+        left -= length;
+        bench->sequence[bench->n++].n = length;
+    }
+    return left > 0 || bytes % size != 0 ? do_not_fit() : 0;
 }
 
 /* Elements `first` to first + n - 1 of the source, in row-major order. */
@@ -92,9 +114,8 @@ static int read_some(struct bench *bench, uint64_t first, uint64_t n)
         error = take_strings(bench, n, read, read_n);
     } else {
         error = sfs_read_parts(from, SFS_LENGTHS, first, n, MOST_BYTES, &lengths, &lengths_n);
-        for (uint64_t i = 0; i < n && !error; i++)
-            memcpy(&bench->sequence[bench->n++].n, lengths + i * sizeof(uint64_t),
-                   sizeof(uint64_t));
+        if (!error)
+            error = take_lengths(bench, n, lengths, read_n);
         if (!error)
             error = keep_bytes(bench, read, read_n);
         free(lengths);

@@ -8,6 +8,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "dataset/ahead.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
@@ -323,8 +324,10 @@ static int find_or_open(struct sfs_file *file, uint64_t address, const char *pat
                         struct series **series, struct sfs_dataset **out, struct why *why)
 {
     struct sfs_dataset *dataset;
-    int error = 0;
-    pthread_mutex_lock(&file->lock);
+    *out = NULL;
+    int error = interrupt_lock(&file->lock); /* it is held while one is opened */
+    if (error)
+        return error;
     HASH_FIND(hh, file->datasets, &address, sizeof(address), dataset);
     if (!dataset && (*series || !series_is_address(address))) {
         error = add_dataset(file, address, path, series, &dataset, why);

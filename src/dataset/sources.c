@@ -12,6 +12,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "dataset/private.h"
 #include "hdf5/hdf5.h"
@@ -342,7 +343,8 @@ static int error_of_file(int error)
 {
     if (is_of_system(error))
         return -EIO;
-    return !error || error == -ENOENT || error == -EIO || error == -ENOMEM || store_refusal(error)
+    return !error || error == -ENOENT || error == -EIO || error == -ENOMEM || error == -EINTR ||
+                   store_refusal(error)
                ? error
                : -EINVAL;
 }
@@ -566,8 +568,10 @@ int source_get(struct source *source, bool is_expected, struct sfs_dataset **dat
 {
     if (use_if_open(source, dataset))
         return 0;
-    pthread_mutex_lock(&source->sources->opening);
-    int error = use_if_open(source, dataset) ? 0 : open_source(source, is_expected, dataset);
+    int error = interrupt_lock(&source->sources->opening); /* held while one is opened */
+    if (error)
+        return error;
+    error = use_if_open(source, dataset) ? 0 : open_source(source, is_expected, dataset);
     close_some(source->sources);
     pthread_mutex_unlock(&source->sources->opening);
     return error;

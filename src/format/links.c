@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/deadline.h"
 #include "common/interrupt.h"
 #include "format/checksum.h"
 #include "format/cursor.h"
@@ -68,10 +69,13 @@ void links_free(struct sfs_links *links)
     *links = (struct sfs_links){0};
 }
 
-/* Counts bytes that are read or kept. Whoever waits for a listing can have it ended. */
+/* Counts bytes that are read or kept. Whoever waits for a listing can have it ended, and does not
+ * wait for ever. */
 static int spend(struct reader *reader, uint64_t n)
 {
-    int error = reader->asked++ % ASK_EVERY == 0 ? interrupt_check() : 0;
+    int error = 0;
+    if (reader->asked++ % ASK_EVERY == 0 && !(error = interrupt_check()))
+        error = deadline_check();
     if (error)
         return error;
     if (n > MOST_BYTES - reader->spent)

@@ -3,7 +3,8 @@
  * the damaged and the merely unusual, is not plain: an error, upon which libhdf5 is to be asked.
  *
  * All functions: -EILSEQ, -EOPNOTSUPP: it is not plain, and why says what is not; -EIO (the store
- * failed and has logged it), STORE_MOVED, -ESTALE; -ENOMEM. Any thread. */
+ * failed and has logged it), STORE_MOVED, -ESTALE; -ENOMEM; -ETIMEDOUT: the thread has a deadline
+ * (common/deadline.h), which has come, and is looked at before each read. Any thread. */
 #ifndef SPARSEFS_FORMAT_PLAIN_H
 #define SPARSEFS_FORMAT_PLAIN_H
 

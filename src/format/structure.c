@@ -5,11 +5,14 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/deadline.h"
 #include "format/checksum.h"
 #include "format/cursor.h"
 #include "format/output.h"
 #include "format/superblock.h"
 #include "store/store.h"
+
+#define PIECE_BYTES ((size_t)1 << 20) /* that are read between two looks at the deadline */
 
 int structure_within(const struct store *store, const char *name, uint64_t address, uint64_t n,
                      struct why *why)
@@ -23,6 +26,19 @@ int structure_within(const struct store *store, const char *name, uint64_t addre
     return 0;
 }
 
+static int read_pieces(struct store *store, uint64_t address, char *bytes, size_t n,
+                       struct why *disk)
+{
+    int error = 0;
+    for (size_t done = 0, part; done < n && !error; done += part) {
+        part = n - done < PIECE_BYTES ? n - done : PIECE_BYTES;
+        error = deadline_check();
+        if (!error)
+            error = store_read_why(store, address + done, bytes + done, part, disk);
+    }
+    return error;
+}
+
 int structure_read(struct store *store, const char *name, uint64_t address, void *bytes, size_t n,
                    struct why *why)
 {
@@ -31,7 +47,7 @@ int structure_read(struct store *store, const char *name, uint64_t address, void
         return error;
     struct why disk;
     disk.text[0] = 0;
-    error = store_read_why(store, address, bytes, n, &disk);
+    error = read_pieces(store, address, bytes, n, &disk);
     if (!error)
         return 0;
     if (disk.text[0])

@@ -19,7 +19,7 @@ int structure_within(const struct store *store, const char *name, uint64_t addre
                      struct why *why);
 
 /* Reads exactly n bytes at address. -EILSEQ: they lie beyond the end of the store; -EIO: the store
- * failed and has logged it, why says where, too. */
+ * failed and has logged it, why says where, too; -ETIMEDOUT (common/deadline.h). */
 int structure_read(struct store *store, const char *name, uint64_t address, void *bytes, size_t n,
                    struct why *why);
 

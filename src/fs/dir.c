@@ -101,8 +101,9 @@ static int enter(struct mount *mount, struct inode inode, bool begins, struct di
     if (node->type == NODE_DATASET)
         return node_get_views(mount->nodes, node, &directory->views);
     /* Logs again why it cannot be read. */
-    return sfs_object_type(node_file(node), node_address(node), &(enum sfs_object_type){0}) ? -EIO
-                                                                                            : 0;
+    enum sfs_object_type type;
+    int error = sfs_object_type(node_file(node), node_address(node), &type);
+    return error && error != -EINTR ? -EIO : error;
 }
 
 static void leave(struct mount *mount, struct directory *directory)
@@ -193,18 +194,19 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
     return error;
 }
 
-/* -EAGAIN: this group has none. */
+/* -EAGAIN: this group has none. -EINTR. */
 static int list_group_json(struct mount *mount, const struct directory *directory,
                            struct listed *listed)
 {
     pthread_rwlock_rdlock(&mount->tree_lock);
-    bool is_there = node_get(mount->nodes, directory->node->number) &&
-                    group_tells(mount, directory->node, &directory->listing->links);
+    int error = node_get(mount->nodes, directory->node->number)
+                    ? group_tells(mount, directory->node, &directory->listing->links)
+                    : -ENOENT;
     pthread_rwlock_unlock(&mount->tree_lock);
     strcpy(listed->name, NAME_GROUP_JSON);
     listed->inode = (struct inode){.node = directory->inode.node, .entry = ENTRY_GROUP_JSON};
     listed->type = S_IFREG;
-    return is_there ? 0 : -EAGAIN;
+    return error == -ENOENT ? -EAGAIN : error;
 }
 
 /* Before the links, .sparsefs at the root, and group.json. */

@@ -47,17 +47,17 @@ static int error_of_link(struct mount *mount, const struct node *group, const st
     return error;
 }
 
-bool group_tells(struct mount *mount, const struct node *group, const struct sfs_links *links)
+int group_tells(struct mount *mount, const struct node *group, const struct sfs_links *links)
 {
-    bool tells = false;
+    int error = 0;
     for (size_t i = 0; i < links->n; i++) {
         const struct sfs_link *link = &links->link[i];
         if (!strcmp(link->name, NAME_GROUP_JSON))
-            return false;
-        if (!tells && link->type == SFS_LINK_EXTERNAL)
-            tells = error_of_link(mount, group, link) != 0;
+            return -ENOENT;
+        if (!error && link->type == SFS_LINK_EXTERNAL)
+            error = error_of_link(mount, group, link);
     }
-    return tells;
+    return error == -EINTR ? error : error ? 0 : -ENOENT;
 }
 
 int group_find(struct mount *mount, const struct node *group)
@@ -68,7 +68,7 @@ int group_find(struct mount *mount, const struct node *group)
     int error = sfs_list(node_file(group), node_address(group), &links);
     if (error)
         return error;
-    error = group_tells(mount, group, &links) ? 0 : -ENOENT;
+    error = group_tells(mount, group, &links);
     sfs_links_free(&links);
     return error;
 }
@@ -98,27 +98,30 @@ static int write_text(struct mount *mount, const struct node *group, const struc
                       char **text, size_t *n)
 {
     const char *separator = "\n    ";
+    int error = 0;
     char *path = node_path(group);
     FILE *out = path ? open_memstream(text, n) : NULL;
     if (out) {
         fputs("{\n  \"path\": ", out);
         json_string(out, path, strlen(path));
         fputs(",\n  \"external_links\": [", out);
-        for (size_t i = 0; i < links->n; i++) {
+        for (size_t i = 0; i < links->n && error != -EINTR; i++) {
             if (links->link[i].type != SFS_LINK_EXTERNAL)
                 continue;
             fputs(separator, out);
-            write_link(out, &links->link[i], error_of_link(mount, group, &links->link[i]));
+            error = error_of_link(mount, group, &links->link[i]);
+            write_link(out, &links->link[i], error);
             separator = ",\n    ";
         }
         fputs("\n  ]\n}\n", out);
     }
     free(path);
-    if (out && fclose(out) == 0)
+    bool is_whole = out && fclose(out) == 0;
+    if (is_whole && error != -EINTR)
         return 0;
     if (out)
         free(*text);
-    return -ENOMEM;
+    return is_whole ? error : -ENOMEM;
 }
 
 int group_text(struct mount *mount, const struct node *group, char **text, size_t *n)

@@ -183,8 +183,11 @@ static int check_exists(struct mount *mount, const struct node *node, struct ino
         temporary_put(mount->temporaries, temporary);
     } else if (inode.entry == ENTRY_GROUP_JSON) {
         pthread_rwlock_rdlock(&mount->tree_lock);
-        exists = inode.frame == 0 && group_find(mount, node) == 0;
+        int error = group_find(mount, node);
         pthread_rwlock_unlock(&mount->tree_lock);
+        if (error == -EINTR)
+            return error;
+        exists = inode.frame == 0 && !error;
     } else if (inode.entry >= ENTRY_CONTROL && inode.entry < ENTRY_VIEW) {
         exists = exists_in_control(mount, inode);
     } else if (inode.entry != ENTRY_NODE && node->type == NODE_DATASET) {

@@ -202,8 +202,8 @@ int control_write(struct mount *mount, const char *bytes, size_t n);
 /* ---- group_json.c: group.json, which says why external links of a group are not followed ---- */
 
 /* Whether a group with these links has it: one of them is an external link that is not followed,
- * and none has its name. tree_lock must be held. */
-bool group_tells(struct mount *mount, const struct node *group, const struct sfs_links *links);
+ * and none has its name. tree_lock must be held. 0; -ENOENT: it has none; -EINTR. */
+int group_tells(struct mount *mount, const struct node *group, const struct sfs_links *links);
 
 /* The same of a node that is used: 0; -ENOENT: it is no group, or has none; errors of sfs_list. */
 int group_find(struct mount *mount, const struct node *group);

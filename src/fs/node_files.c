@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <utlist.h>
 
+#include "common/interrupt.h"
 #include "fs/node_table.h"
 
 /* Adds an open file, which is closed instead if it is mounted already. files_lock must be held. */
@@ -34,9 +35,11 @@ int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *na
                       struct mounted_file **out)
 {
     struct sfs_file *file;
-    pthread_mutex_lock(&nodes->files_lock);
-    int error = nodes->external_links ? sfs_open_linked(from, name, &file)
-                                      : sfs_open_beneath(from, name, &file);
+    int error = interrupt_lock(&nodes->files_lock); /* it is held while one is opened */
+    if (error)
+        return error;
+    error = nodes->external_links ? sfs_open_linked(from, name, &file)
+                                  : sfs_open_beneath(from, name, &file);
     if (!error)
         error = add_file(nodes, file, out);
     pthread_mutex_unlock(&nodes->files_lock);

@@ -183,7 +183,7 @@ static int make_object(struct entry_of_node *entry, struct mounted_file *file, u
     entry->node.mounted = file;
     entry->node.address = address;
     int error = sfs_object_type(file->file, address, &type);
-    if (error == -ENOMEM || error == -EBUSY || error == -ESTALE)
+    if (error == -ENOMEM || error == -EBUSY || error == -ESTALE || error == -EINTR)
         return error;
     if (!error && type == SFS_GROUP && entry->node.level > NODE_MOST_LEVELS)
         return make_symlink(entry, strdup(NAME_TOO_DEEP));
@@ -247,7 +247,7 @@ static int make_external(struct nodes *nodes, struct entry_of_node *entry,
     int error = nodes_open_linked(nodes, from, link->target_file, &mounted);
     if (!error)
         error = sfs_find(mounted->file, sfs_root(mounted->file), link->target, &address);
-    if (error == -ENOMEM)
+    if (error == -ENOMEM || error == -EINTR)
         return error;
     if (error)
         tell_external(entry, link, error);
@@ -264,7 +264,7 @@ static int make_followed(struct entry_of_node *entry, const struct sfs_link *lin
     const struct node *parent = entry->node.parent;
     uint64_t address;
     int error = sfs_find(node_file(parent), node_address(parent), link->target, &address);
-    if (error == -ENOMEM)
+    if (error == -ENOMEM || error == -EINTR)
         return error;
     entry->node.is_doubtful = error && error != -ENOENT;
     return error ? make_symlink(entry, path_as_target(parent, link->target))

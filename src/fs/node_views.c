@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "common/interrupt.h"
 #include "fs/node_table.h"
 
 #define MAX_IDLE_VIEWS 256
@@ -86,9 +87,11 @@ int node_get_views(struct nodes *nodes, const struct node *node, struct views **
     int error = 0;
     pthread_mutex_lock(&nodes->lock);
     node_hold_locked(nodes, entry);
-    while (entry->opening)
-        pthread_cond_wait(&nodes->opened, &nodes->lock);
-    if (!entry->views)
+    while (entry->opening && !error)
+        error = interrupt_wait(&nodes->opened, &nodes->lock);
+    if (error)
+        ;
+    else if (!entry->views)
         error = open_views(nodes, entry);
     else if (entry->users == 0)
         node_remove_idle(nodes, entry);

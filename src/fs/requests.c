@@ -347,6 +347,7 @@ static void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int wh
 
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
+    LOOKING(request);
     struct mount *mount = mount_of(request);
     if (!atomic_load(&mount->opens_directories)) {
         fuse_reply_err(request, ENOSYS); /* it never asks again, and keeps what they hold */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/interrupt.h"
 #include "fs/refusal.h"
 #include "fs/requests.h"
 
@@ -80,6 +81,7 @@ static int find_value(struct mount *mount, struct inode inode, const char *name,
 
 void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t size)
 {
+    LOOKING(request);
     /* ls asks every file for these until it is told that there are none here at all. For other
      * names ENOSYS would end all extended attributes of the mount. */
     if (!strncmp(name, "system.posix_acl_", strlen("system.posix_acl_")) ||
@@ -116,6 +118,7 @@ static int refuse_change(struct mount *mount, struct inode inode)
 void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const char *bytes,
                  size_t n, int flags)
 {
+    LOOKING(request);
     (void)flags;
     char *value;
     struct mount *mount = mount_of(request);
@@ -130,6 +133,7 @@ void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const 
 
 void on_removexattr(fuse_req_t request, fuse_ino_t number, const char *name)
 {
+    LOOKING(request);
     char *value;
     struct mount *mount = mount_of(request);
     int error = find_value(mount, inode_unpack(number), name, &value);
@@ -177,6 +181,7 @@ static void keep_names(struct mount *mount, struct inode inode, const char *list
 /* Who copies a tree asks this of every file: most have none, and are answered at once. */
 void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
 {
+    LOOKING(request);
     struct node_attributes *attributes;
     char *list = NULL;
     size_t n = 0;

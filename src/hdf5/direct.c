@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 #include "common/log.h"
 #include "format/links.h"
 #include "format/plain_dataset.h"
@@ -13,7 +15,10 @@
 
 struct direct {
     struct store *store;
+    uint64_t timeout; /* nanoseconds */
+    bool is_late;     /* a call has taken longer */
     struct superblock superblock;
+    unsigned writings;     /* of the store, when that was read */
     struct sfs_links root; /* the links of the root group, from when it is opened until they are
                             * asked for */
     bool has_root;
@@ -22,11 +27,57 @@ struct direct {
 /* What of an error of the format is one of ours. */
 static int asks_libhdf5(const struct direct *direct, int error, const struct why *why)
 {
-    if (!error || error == -ENOMEM || error == -EINTR)
+    if (!error || error == -ENOMEM || error == -EINTR || error == -EAGAIN)
         return error;
+    if (error == -ETIMEDOUT) {
+        log_warning("%s: reading what is asked for has taken more than %.1f s: from now on "
+                    "libhdf5 reads it",
+                    store_path(direct->store), (double)direct->timeout / 1e9);
+        return -EAGAIN;
+    }
     log_message(LOG_DEBUG, "%s: libhdf5 is asked: %s", store_path(direct->store),
                 error == -EILSEQ || error == -EOPNOTSUPP ? why->text : strerror(EIO));
     return -EAGAIN;
+}
+
+static void forget_root(struct direct *direct)
+{
+    links_free(&direct->root);
+    direct->has_root = false;
+}
+
+/* What is kept is of before. */
+static int renew(struct direct *direct, struct why *why)
+{
+    struct superblock superblock;
+    unsigned writings = store_writings(direct->store);
+    if (writings == direct->writings)
+        return 0;
+    int error = plain_superblock(direct->store, &superblock, why);
+    if (!error && superblock.root != direct->superblock.root)
+        error = why_unsupported(why, "it has another root group than before");
+    if (error)
+        return error;
+    forget_root(direct);
+    direct->superblock = superblock;
+    direct->writings = writings;
+    return 0;
+}
+
+/* Each call is between these two. */
+static int begin(struct direct *direct, struct why *why)
+{
+    if (direct->is_late)
+        return -EAGAIN;
+    deadline_begin(clock_now() + direct->timeout);
+    return renew(direct, why);
+}
+
+static int end(struct direct *direct, int error, const struct why *why)
+{
+    deadline_end();
+    direct->is_late |= error == -ETIMEDOUT;
+    return asks_libhdf5(direct, error, why);
 }
 
 /* Addresses of hdf5.h count from the superblock, those of the store and the format from its begin.
@@ -75,18 +126,22 @@ static int read_root(struct direct *direct, uint64_t address, struct why *why)
     return error;
 }
 
-int direct_open(struct store *store, struct direct **out, uint64_t *root)
+int direct_open(struct store *store, uint64_t timeout, struct direct **out, uint64_t *root)
 {
     struct why why;
     struct direct *direct = calloc(1, sizeof(*direct));
     if (!direct)
         return -ENOMEM;
     direct->store = store;
-    int error = plain_superblock(store, &direct->superblock, &why);
+    direct->timeout = timeout;
+    direct->writings = store_writings(store);
+    int error = begin(direct, &why);
+    if (!error)
+        error = plain_superblock(store, &direct->superblock, &why);
     uint64_t address = direct->superblock.root - direct->superblock.base;
     if (!error)
         error = read_root(direct, address, &why);
-    error = asks_libhdf5(direct, error, &why);
+    error = end(direct, error, &why);
     if (error) {
         direct_close(direct);
         return error;
@@ -96,43 +151,46 @@ int direct_open(struct store *store, struct direct **out, uint64_t *root)
     return 0;
 }
 
-void direct_forget(struct direct *direct)
+void direct_close(struct direct *direct)
 {
     if (!direct)
         return;
-    links_free(&direct->root);
-    direct->has_root = false;
+    forget_root(direct);
+    free(direct);
 }
 
-void direct_close(struct direct *direct)
+static int list(struct direct *direct, uint64_t group, struct sfs_links *links, struct why *why)
 {
-    direct_forget(direct);
-    free(direct);
+    if (!direct->has_root || group != direct->superblock.root - direct->superblock.base)
+        return read_links(direct, group, links, why);
+    *links = direct->root;
+    direct->root = (struct sfs_links){0};
+    direct->has_root = false;
+    return 0;
 }
 
 int direct_list(struct direct *direct, uint64_t group, struct sfs_links *links)
 {
     struct why why;
     *links = (struct sfs_links){0};
-    if (direct->has_root && group == direct->superblock.root - direct->superblock.base) {
-        *links = direct->root;
-        direct->root = (struct sfs_links){0};
-        direct->has_root = false;
-        return 0;
-    }
-    return asks_libhdf5(direct, read_links(direct, group, links, &why), &why);
+    int error = begin(direct, &why);
+    if (!error)
+        error = list(direct, group, links, &why);
+    return end(direct, error, &why);
 }
 
 int direct_object_type(struct direct *direct, uint64_t address, enum sfs_object_type *type)
 {
     struct object_header *header;
     struct why why;
-    int error = read_header(direct, address, &header, &why);
+    int error = begin(direct, &why);
+    if (!error)
+        error = read_header(direct, address, &header, &why);
     if (!error) {
         error = plain_type(header, type, &why);
         object_header_free(header);
     }
-    return asks_libhdf5(direct, error, &why);
+    return end(direct, error, &why);
 }
 
 /* ---- Datasets ---- */
@@ -226,10 +284,12 @@ int direct_dataset_open(struct direct *direct, uint64_t address, struct sfs_data
     struct why why;
     *info = (struct sfs_dataset_info){0};
     *storage = (struct hdf5_storage){0};
-    int error = read_header(direct, address, &header, &why);
+    int error = begin(direct, &why);
+    if (!error)
+        error = read_header(direct, address, &header, &why);
     if (!error) {
         error = open_dataset(direct, header, info, storage, &why);
         object_header_free(header);
     }
-    return asks_libhdf5(direct, error, &why);
+    return end(direct, error, &why);
 }

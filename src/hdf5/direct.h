@@ -1,6 +1,12 @@
 /* What of a file needs no libhdf5: kinds of objects, links of groups and descriptions of datasets,
  * where all of it is plain (format/plain.h), read from the store. What it says is what libhdf5
- * would say, or else -EAGAIN: libhdf5 is to be asked, also for the errors of what is damaged. */
+ * would say, or else -EAGAIN: libhdf5 is to be asked, also for the errors of what is damaged.
+ *
+ * Each call has as much time as one of libhdf5's process, with what the disk takes of it: who waits
+ * for it waits no longer. The time is looked at before each read of up to 1 MiB; one that the
+ * system does not end, of a disk or server that does not answer, cannot be ended here either. When
+ * it has passed nothing is said of the file any more, so that it is lost once: libhdf5's process,
+ * whose time is counted without the disk, is asked instead. */
 #ifndef SPARSEFS_HDF5_DIRECT_H
 #define SPARSEFS_HDF5_DIRECT_H
 
@@ -9,14 +15,14 @@
 struct direct;
 struct plain_type;
 
-/* Of a store that is only read, and does not change. It must outlive *direct. *root: the address of
- * the root group. -EAGAIN, -ENOMEM, -EINTR; so do those below fail.
+/* Of a store that is only read, and does not change; or of one that is shared (store.h), and then
+ * for calls while it is: after a time of writing its superblock is read again, and if that has
+ * another root now, or is not plain any more, nothing is said of it. The store must outlive *direct.
+ * timeout: nanoseconds for each call, this one included. *root: the address of the root group.
+ * -EAGAIN, -ENOMEM, -EINTR; so do those below fail.
  * One thread at a time, but for different files. Closing NULL is fine. */
-int direct_open(struct store *store, struct direct **direct, uint64_t *root);
+int direct_open(struct store *store, uint64_t timeout, struct direct **direct, uint64_t *root);
 void direct_close(struct direct *direct);
-
-/* The file is changed: what was read of it before is not said any more. NULL is fine. */
-void direct_forget(struct direct *direct);
 
 /* As hdf5_list, hdf5_object_type and hdf5_dataset_open. */
 int direct_list(struct direct *direct, uint64_t group, struct sfs_links *links);

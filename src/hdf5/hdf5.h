@@ -4,7 +4,9 @@
  *
  * Objects are named by the file address of their header, opened datasets by that address too.
  * libhdf5 serves one call at a time: every function takes one lock for the whole process. Errors
- * are negative errnos; for -EIO and -EINVAL, hdf5_error() gives libhdf5's own words. */
+ * are negative errnos; for -EIO and -EINVAL, hdf5_error() gives libhdf5's own words. Where a process
+ * of its own does them the calls of each file wait for each other, and those that only read, but for
+ * the ones that renew, end with -EINTR when nobody wants that any more (interrupt.h). */
 #ifndef SPARSEFS_HDF5_HDF5_H
 #define SPARSEFS_HDF5_HDF5_H
 

@@ -110,6 +110,7 @@ struct store {
     mode_t mode;                 /* of a new file, less the umask */
     bool writable;
     atomic_bool is_shared; /* opened for writing, but not writing yet */
+    atomic_uint writings;  /* store_begin_writing */
     atomic_int lock;       /* of flock(2); 0: none */
     /* Of a shared file: */
     struct follow_state seen;   /* as it was when it was shared; there is no counter */

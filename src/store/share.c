@@ -63,6 +63,11 @@ bool store_is_shared(const struct store *store)
     return store->is_shared;
 }
 
+unsigned store_writings(const struct store *store)
+{
+    return atomic_load(&store->writings);
+}
+
 /* flock(2) converts a lock by releasing it for a moment: another program may take it, and even
  * release it again. Until that is known, reads check the file as if one had. */
 static int take_lock(struct store *store, int operation)
@@ -119,6 +124,7 @@ static int begin(struct store *store)
         return error;
     place_forget_note(store);
     free_space_take(store);
+    atomic_fetch_add(&store->writings, 1);
     store->is_shared = false;
     store->refused = 0;
     atomic_store(&store->lost_lock, false);

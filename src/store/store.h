@@ -77,6 +77,9 @@ bool store_is_as_in_file(const struct store *store);
  * After an error nothing is changed, and it is shared as before. */
 int store_begin_writing(struct store *store);
 
+/* How often that has begun: what was read of a shared store before may be wrong then. */
+unsigned store_writings(const struct store *store);
+
 /* What is committed is settled, and the lock is shared again; no call may be changing the store, and
  * nothing may be left to commit. store_share: shares a lock that was lost since, because another
  * program took it in between; -EBUSY: it still has it. Until then, and for good if that program has

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "config.h"
 #include "view/pixel.h"
 
@@ -121,11 +122,20 @@ static int write_facts(struct views *views, struct view_head *lines)
     return head_end(out, lines);
 }
 
-/* The lines are made on first use, and written to out. */
+/* The lines are made on first use, and written to out; not without what was not read because nobody
+ * wants it any more. */
 static int write_kept_facts(struct views *views, FILE *out)
 {
-    pthread_mutex_lock(&views->lock);
-    int error = views->cbf_facts.bytes ? 0 : write_facts(views, &views->cbf_facts);
+    int error = interrupt_lock(&views->lock); /* it is held while they are made */
+    if (error)
+        return error;
+    if (!views->cbf_facts.bytes) {
+        error = write_facts(views, &views->cbf_facts);
+        if (!error && (error = interrupt_check()) < 0) {
+            free(views->cbf_facts.bytes);
+            views->cbf_facts = (struct view_head){0};
+        }
+    }
     if (!error)
         fwrite(views->cbf_facts.bytes, 1, views->cbf_facts.n, out);
     pthread_mutex_unlock(&views->lock);
@@ -352,6 +362,8 @@ int cbf_make(struct views *views, uint64_t frame, struct view_head *out)
         error = encoder.error;
     if (!error)
         error = put_head(views, frame, &encoder);
+    if (!error)
+        error = interrupt_check(); /* then numbers may be missing that are there */
     if (error) {
         free(encoder.bytes);
         return error;

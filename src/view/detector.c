@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
+
 #define MOST_GROUPS 64 /* of an instrument that are looked at */
 
 static bool is_group(struct sfs_file *file, uint64_t address)
@@ -46,6 +48,8 @@ static int find_in_instrument(struct sfs_file *file, uint64_t instrument, uint64
         error = 0;
     }
     sfs_links_free(&links);
+    if (error && interrupt_check() < 0) /* then it may only not have been read */
+        error = -EINTR;
     return error;
 }
 
@@ -70,7 +74,11 @@ int detector_find(struct sfs_file *file, const char *dataset, uint64_t *detector
             continue;
         *entry = group;
         *detector = group;
-        if (is_detector(file, group)) {
+        bool is_found = is_detector(file, group);
+        error = is_found ? 0 : interrupt_check(); /* as above */
+        if (error)
+            break;
+        if (is_found) {
             (void)(go_up(path) && go_up(path));
             error = sfs_find(file, sfs_root(file), path, entry);
             break;

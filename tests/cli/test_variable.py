@@ -106,6 +106,25 @@ def test_there_and_back(tmp_path, name, options):
         back.unlink()
 
 
+@pytest.mark.parametrize("length", [1, 2, 50_000_000, 2**32 - 1])
+@pytest.mark.parametrize("where", ["nowhere", "there"])
+def test_lengths_that_are_none(tmp_path, length, where):
+    """Of sequences that lead nowhere, which libhdf5 takes for empty ones, or to fewer elements."""
+    path, copy = tmp_path / "claims.h5", tmp_path / "copy.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (3,), h5py.vlen_dtype(np.dtype("<i4")))
+        dataset[0], dataset[2] = [1, 2, 3], [4]
+        at = dataset.id.get_offset() + 16 * (1 if where == "nowhere" else 2)
+    content = bytearray(path.read_bytes())
+    content[at:at + 4] = length.to_bytes(4, "little")
+    path.write_bytes(content)
+    if where == "nowhere":
+        failed("import", f"{path}:/x", f"{copy}:/x", code=1, says="other lengths")
+        assert not copy.exists()
+    else:  # libhdf5 reads what is there, or refuses it
+        assert run("import", f"{path}:/x", f"{copy}:/x").returncode in (0, 1)
+
+
 RECORD = np.dtype([("n", ">i4"), ("name", h5py.string_dtype()), ("hits", h5py.vlen_dtype(np.dtype("<u2"))),
                    ("tags", h5py.string_dtype(), (2,))])
 

@@ -16,6 +16,7 @@
 #define SAMPLES      2
 #define MOST_OBJECTS 200
 #define ROOM         ((size_t)16 << 10)
+#define PATIENT      UINT64_C(3600000000000) /* nanoseconds */
 
 static struct {
     unsigned char bytes[ROOM];
@@ -172,7 +173,7 @@ static void use(struct store *store)
 {
     static struct walk walk;
     walk.n = 1;
-    int error = direct_open(store, &walk.direct, &walk.queue[0]);
+    int error = direct_open(store, PATIENT, &walk.direct, &walk.queue[0]);
     if (error) {
         check_error(error);
         return;

@@ -5,7 +5,7 @@
  *               error, and `writes` of them at the most succeed before: "28 writes=5"
  *   fail_reads  an errno: every read(2) of another file returns it, or each third: "5 each=3"
  *   hold        "changes" or "reads": such calls wait until it holds something else. For each that
- *               does it gets a byte longer
+ *               does it gets a byte longer. "slow": each read takes SLOW_NANOS
  *
  * Only what the store of an HDF5 file needs is here.
  *
@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MAX_FILES   16
 #define NAME_SIZE   256
@@ -25,6 +26,7 @@
 #define FAIL        "/fail"
 #define FAIL_READS  "/fail_reads"
 #define HOLD        "/hold"
+#define SLOW_NANOS  300000000
 
 struct file {
     char path[NAME_SIZE]; /* empty: not in use */
@@ -38,7 +40,7 @@ static int failure;                                      /* errno, or 0 */
 static long writes_left;                                 /* before it */
 static int read_failure;                                 /* errno, or 0 */
 static unsigned reads, each_read;                        /* of so many one fails */
-static enum held { NOTHING, CHANGES, READS } held;       /* what has to wait */
+static enum held { NOTHING, CHANGES, READS, SLOW } held; /* what has to wait */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of these */
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 
@@ -78,6 +80,16 @@ static void wait_while_held(enum held what)
         pthread_cond_wait(&let_go, &lock);
 }
 
+/* Others need not wait. */
+static void be_slow(void)
+{
+    if (held != SLOW)
+        return;
+    pthread_mutex_unlock(&lock);
+    nanosleep(&(struct timespec){.tv_nsec = SLOW_NANOS}, NULL);
+    pthread_mutex_lock(&lock);
+}
+
 /* What a call that changes `path` is to return before it does. */
 static int fails(const char *path)
 {
@@ -106,7 +118,10 @@ static void take_control(const struct file *file)
         each_read = 1;
         sscanf(text, "%d each=%u", &read_failure, &each_read);
     } else {
-        held = !strcmp(text, "changes") ? CHANGES : !strcmp(text, "reads") ? READS : NOTHING;
+        held = !strcmp(text, "changes") ? CHANGES
+               : !strcmp(text, "reads") ? READS
+               : !strcmp(text, "slow")  ? SLOW
+                                        : NOTHING;
         pthread_cond_broadcast(&let_go);
     }
 }
@@ -205,6 +220,8 @@ static int fail_read(const char *path, char *bytes, size_t n, off_t offset,
     (void)fi;
     int error = 0;
     pthread_mutex_lock(&lock);
+    if (!is_control(path))
+        be_slow();
     const struct file *file = find(path);
     if (!is_control(path)) {
         wait_while_held(READS);

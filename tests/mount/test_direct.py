@@ -4,6 +4,7 @@ import collections
 import os
 import random
 import re
+import shutil
 import subprocess
 
 import h5py
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from conftest import BUILD, TOP, real_files, sparse_files, wait_until
+from test_disk_errors import Failfs
 from test_folder import list_all, processes_of_files, stats
 
 DIRECT = BUILD / "tests/unit/direct"
@@ -351,3 +353,27 @@ def test_a_damaged_file_is_said_to_be_one(mounts, folder):
     assert listings[0] == listings[1]
     said = {path for path in ("0.h5", "5.h5/instrument") if path in listings[0][1]}
     assert said == {"0.h5", "5.h5/instrument"} and len(listings[0][1].splitlines()) == 2, listings[0][1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount disks")
+def test_a_slow_disk_does_not_hold_it(mounts, tmp_path):
+    """What our reader does not read in hdf5_timeout libhdf5 reads, whose time is counted without the disk."""
+    disk = Failfs(tmp_path / "disk", 0)
+    try:
+        with h5py.File(tmp_path / "many.h5", "w", libver="earliest") as file:
+            for i in range(200):
+                file[f"group/{i:03}"] = h5py.SoftLink("/x")
+            file["other/x"] = 1.5
+        shutil.copyfile(tmp_path / "many.h5", disk.path / "many.h5")
+        mount = mounts(disk.path, "hdf5_timeout=5", expect_log=True)
+        assert sorted(os.listdir(mount / "many.h5")) == ["group", "other"]
+        disk.hold("slow")
+        assert len(os.listdir(mount / "many.h5/group")) == 200
+        disk.let_go()
+        assert mount.log().count("has taken more than 5.0 s") == 1
+        assert processes_of_files(mount) == 1
+        assert os.listdir(mount / "many.h5/other") == ["x"]
+        mount.unmount()
+    finally:
+        disk.let_go()
+        disk.end()

@@ -8,7 +8,9 @@ import pathlib
 import signal
 import struct
 import subprocess
+import sys
 import threading
+import time
 
 import h5py
 import numpy as np
@@ -765,6 +767,49 @@ def test_killing_it_is_not_noticed(mounts, path, mode):
             return
         mount.unmount()
     pytest.fail("it was never killed in a call that was answered all the same")
+
+
+def test_who_waits_for_a_call_of_others_can_be_interrupted(mounts, tmp_path, mode):
+    """While the process answers nobody: all but the one that it was asked for; nothing is the matter with what they
+    wanted. Each is in a directory of its own, as the kernel may let one in at a time. (A followed file is looked at
+    again meanwhile, which waits for all of them.)"""
+    if mode.startswith("follow"):
+        pytest.skip("who takes a new state waits for those who read")
+    path = tmp_path / "some.h5"
+    groups = [f"g{i}" for i in range(8)]
+    with h5py.File(path, "w") as file:
+        for group in groups:
+            file[f"{group}/d"] = DATA[0]
+            file[group].attrs["number"] = 1
+            file[f"{group}/d"].attrs["number"] = 2
+            file.create_dataset(f"{group}/chunked", data=DATA[:2], chunks=(1, 32, 64), compression="gzip")
+    mount = mounts(path, mode, "hdf5_timeout=600", "direct_io")
+    for group in groups:
+        os.stat(mount / group)
+    os.stat(mount / "g5/d")
+    os.stat(mount / "g6/chunked/frames/1.raw")
+    worker, = workers(mount)
+    get = [sys.executable, "-c", "import os, sys; os.getxattr(sys.argv[1], 'user.number')"]
+    commands = [["ls", mount / "g0"], ["ls", "-d", mount / "g1/d"], get + [mount / "g2"], get + [mount / "g3"],
+                ["cat", mount / "g4/d/stack.raw"], get + [mount / "g5/d"], ["cat", mount / "g6/chunked/frames/1.raw"],
+                ["ls", mount / "g7/d/frames"]]
+    os.kill(worker, signal.SIGSTOP)
+    waiting = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for command in commands]
+    try:
+        time.sleep(2)  # the longer the more surely each waits where it should
+        for process in waiting:
+            process.send_signal(signal.SIGINT)
+        wait_until(lambda: sum(process.poll() is not None for process in waiting) == len(waiting) - 1)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+        codes = [process.wait(START_SECONDS) for process in waiting]
+    assert all(codes), codes
+    for group in groups:
+        assert os.getxattr(mount / group, "user.number") == b"1"
+        assert os.getxattr(mount / group / "d", "user.number") == b"2"
+        assert (mount / group / "d/stack.raw").read_bytes() == DATA[0].tobytes()
+        assert (mount / group / "chunked/stack.raw").read_bytes() == DATA[:2].tobytes()
+    assert workers(mount) == [worker]
 
 
 def again(call):

@@ -648,6 +648,40 @@ static void an_error_reaches_all_who_wait_and_the_next_reader_tries_again(void *
     free(source);
 }
 
+/* The next decoding goes well. */
+static int give_up_once(struct source *source)
+{
+    (void)wait_for_the_others(source);
+    atomic_store(&source->fail_decode, atomic_load(&source->decodes) == 1 ? -EINTR : 0);
+    return 0;
+}
+
+static void who_gives_up_does_not_do_so_for_others(void **state)
+{
+    (void)state;
+    enum { READERS = 16 };
+    struct worker workers[READERS];
+    int given_up = 0;
+    struct source *source = make_row(1, 100 * KIB);
+    struct cache *cache = make_cache(MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    source->while_decoding = give_up_once;
+    source->wanted_hits = READERS - 1;
+    run_workers(
+        workers, READERS,
+        (struct worker){.work = read_element_0, .datasets = {dataset}, .sources = {source}});
+    assert_int_equal(all_wrong(workers, READERS), 0);
+    for (int i = 0; i < READERS; i++) {
+        assert_true(workers[i].error == 0 || workers[i].error == -EINTR);
+        given_up += workers[i].error == -EINTR;
+    }
+    assert_int_equal(given_up, 1);
+    assert_int_equal(source->decodes, 2);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
 static void stored_bytes_beyond_the_store_are_an_error(void **state)
 {
     (void)state;
@@ -1350,6 +1384,7 @@ static int all_tests(void)
         cmocka_unit_test(readers_that_meet_in_a_cold_chunk_decode_it_once),
         cmocka_unit_test(readers_that_wait_for_room_for_one_chunk_decode_it_once),
         cmocka_unit_test(an_error_reaches_all_who_wait_and_the_next_reader_tries_again),
+        cmocka_unit_test(who_gives_up_does_not_do_so_for_others),
         cmocka_unit_test(stored_bytes_beyond_the_store_are_an_error),
         cmocka_unit_test(the_limit_holds_with_small_chunks),
         cmocka_unit_test(the_limit_holds_with_large_chunks),

@@ -25,7 +25,7 @@
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/client.h"
 #include "hdf5/worker/confine.h"
-#include "hdf5/worker/remote.h"
+#include "hdf5/worker/remote_private.h"
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
@@ -590,6 +590,8 @@ enum {
     ASKS_BEYOND,
     ASKS_MUCH,
     SHOUTS,
+    NEVER_STOPS,
+    GIVES_UP,
     UNKNOWN_KIND,
     /* These lie where they are asked for with others: */
     SAYS_MORE,
@@ -615,6 +617,15 @@ static void reply(int socket, const struct wire *results)
     wire_uint(&wire, 0);
     wire_string(&wire, "");
     wire_put(&wire, results->bytes, results->n);
+    (void)channel_send(socket, MESSAGE_REPLY, &wire, UINT64_MAX);
+    wire_free(&wire);
+}
+
+static void reply_error(int socket, int error)
+{
+    struct wire wire = {0};
+    wire_uint(&wire, (uint64_t)error);
+    wire_string(&wire, "");
     (void)channel_send(socket, MESSAGE_REPLY, &wire, UINT64_MAX);
     wire_free(&wire);
 }
@@ -668,6 +679,15 @@ static void behave(int socket, uint64_t object)
             (void)channel_send(socket, MESSAGE_LOG, &line, UINT64_MAX);
         wire_free(&line);
         reply_object_type(socket);
+        break;
+    case NEVER_STOPS:
+        wire_uint(&line, 3);
+        wire_string(&line, "and so on");
+        while (channel_send(socket, MESSAGE_LOG, &line, UINT64_MAX) == 0)
+            ;
+        _exit(0);
+    case GIVES_UP:
+        reply_error(socket, EINTR);
         break;
     case UNKNOWN_KIND:
         (void)channel_send(socket, MESSAGE_CALL, &nothing, UINT64_MAX);
@@ -769,13 +789,9 @@ static void reply_dataset(int socket, uint64_t object, bool with_text)
 static void reply_to_write(int socket)
 {
     static int times;
-    struct wire wire = {0};
     if (times++ > 0)
         abort();
-    wire_uint(&wire, EFBIG);
-    wire_string(&wire, "");
-    (void)channel_send(socket, MESSAGE_REPLY, &wire, UINT64_MAX);
-    wire_free(&wire);
+    reply_error(socket, EFBIG);
 }
 
 static void answer(int socket, uint64_t call, struct cursor *cursor)
@@ -862,9 +878,18 @@ static void test_one_that_hangs_is_ended(void **state)
     assert_true(log_errors() > before);
 }
 
+/* Neither does it answer: there is always something to be read. */
+static void test_one_that_never_stops_is_ended(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(TIMEOUT, NEVER_STOPS, 1), -EIO);
+    assert_non_null(strstr(hdf5_error(), "did not answer"));
+}
+
 static void test_lies_are_refused(void **state)
 {
     (void)state;
+    assert_int_equal(ask(PATIENT, GIVES_UP, 1), -EIO); /* it was not told that it may */
     assert_int_equal(ask(PATIENT, IS_CUT, 1), -EIO);
     assert_int_equal(ask(PATIENT, ASKS_MUCH, 1), -EIO);
     assert_int_equal(ask(PATIENT, UNKNOWN_KIND, 1), -EIO);
@@ -1150,6 +1175,128 @@ static void test_one_that_is_killed_is_started_again(void **state)
     store_close(store);
 }
 
+/* ---- Waiting for the calls of others ---- */
+
+/* Whoever asks does not want to know any more. */
+static bool says_yes(void *context)
+{
+    (void)context;
+    return true;
+}
+
+/* What is asked, and of what; where it is answered all the same whatever comes of it is freed. */
+typedef int (*call_of_remote)(struct remote *remote);
+
+#define CALL(name, ...)                                                                            \
+    static int name(struct remote *remote)                                                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+static char bytes_there[64];
+static uint64_t numbers[2] = {0, 0}, counts[2] = {1, 1};
+static uint64_t number;
+static char *text_there;
+static size_t n_there;
+
+CALL(lists, struct sfs_links found; return remote_list(remote, GROUPS, &found);)
+CALL(looks_up, struct sfs_link link; return remote_lookup(remote, GROUPS, "a", &link);)
+CALL(finds, return remote_find(remote, GROUPS, "a", &number);)
+CALL(asks_type, enum sfs_object_type type; return remote_object_type(remote, SOUND, &type);)
+CALL(asks_attributes, struct sfs_attributes all; return remote_attributes(remote, SOUND, &all);)
+CALL(opens_dataset, struct sfs_dataset_info info; struct hdf5_storage storage;
+     return remote_dataset_open(remote, SOUND + 1, &info, &storage);)
+CALL(keeps_sources, return remote_cache_sources(remote, SOUND, "/x", 1);)
+CALL(asks_mappings, struct hdf5_mappings all; return remote_mappings(remote, SOUND, &all);)
+CALL(locates, struct hdf5_chunk chunk; return remote_locate(remote, SOUND, numbers, &chunk);)
+CALL(reads, return remote_read(remote, SOUND, numbers, counts, counts, bytes_there);)
+CALL(asks_text, return remote_text(remote, SOUND, 99, &text_there, &n_there);)
+CALL(asks_parts, return remote_parts(remote, SOUND, SFS_LENGTHS, 0, 1, 99, &text_there, &n_there);)
+CALL(asks_paths, return remote_paths(remote, SOUND, numbers, 1, 99, &text_there, &n_there);)
+CALL(asks_words, return remote_datatype_text(remote, SOUND, &text_there);)
+CALL(asks_size, const struct about of = {remote}; return remote_type_size(&of, "x", 1, &n_there);)
+CALL(describes, const struct about of = {remote}; struct sfs_type type;
+     return remote_type_describe(&of, "x", 1, &type);)
+
+CALL(flushes, return remote_flush(remote);)
+CALL(makes_group, return remote_create_group(remote, "/x");)
+CALL(removes_link, return remote_unlink(remote, "/x");)
+CALL(renews, return remote_renew(remote, &number);)
+CALL(changes_dims, return remote_set_extent(remote, SOUND, counts);)
+CALL(writes, return remote_write(remote, SOUND, numbers, counts, bytes_there);)
+CALL(closes, remote_dataset_close(remote, SOUND); return 0;)
+
+struct asking {
+    struct remote *remote;
+    call_of_remote call;
+    int error;
+};
+
+static void *ask_unwanted(void *context)
+{
+    struct asking *asking = context;
+    sfs_set_interrupt(says_yes, NULL);
+    asking->error = asking->call(asking->remote);
+    sfs_set_interrupt(NULL, NULL);
+    return NULL;
+}
+
+static void expect_ended(struct asking *asking, bool while_locked)
+{
+    pthread_t thread;
+    asking->error = 1;
+    client_lock(asking->remote->client);
+    start_thread(&thread, ask_unwanted, asking);
+    if (while_locked)
+        pthread_join(thread, NULL);
+    else
+        usleep(200000);
+    client_unlock(asking->remote->client);
+    if (!while_locked)
+        pthread_join(thread, NULL);
+}
+
+/* What only reads is given up while another call takes its time; what changes the file, or is told
+ * of a change, waits for it; closing is left to who comes next. */
+static void test_waiting_for_others(void **state)
+{
+    (void)state;
+    static const call_of_remote reading[] = {
+        lists,     looks_up,   finds,      asks_type,  asks_attributes, opens_dataset,
+        locates,   reads,      asks_text,  asks_parts, asks_mappings,   keeps_sources,
+        asks_size, asks_words, asks_paths, describes};
+    static const call_of_remote others[] = {flushes, makes_group, removes_link, changes_dims,
+                                            renews};
+    struct file file;
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    open_file(&file, PATIENT);
+    struct asking asking = {.remote = file.remote};
+    assert_int_equal(remote_dataset_open(file.remote, SOUND, &info, &storage), 0);
+    hdf5_info_free(&info);
+    hdf5_segments_free(storage.n_segments, storage.segments);
+    for (size_t i = 0; i < COUNT(reading); i++) {
+        asking.call = reading[i];
+        expect_ended(&asking, true);
+        assert_int_equal(asking.error, -EINTR);
+    }
+    for (size_t i = 0; i < COUNT(others); i++) {
+        asking.call = others[i];
+        expect_ended(&asking, false);
+        assert_int_equal(asking.error, 0);
+    }
+    asking.call = writes;
+    expect_ended(&asking, false);
+    assert_int_equal(asking.error, -EFBIG); /* refused, as above */
+    asking.call = closes;
+    expect_ended(&asking, true);
+    assert_non_null(remote_dataset_find(file.remote, SOUND));
+    assert_int_equal(kind_of(&file, SOUND), SFS_GROUP);
+    assert_null(remote_dataset_find(file.remote, SOUND));
+    expect_ended(&asking, true); /* and nobody comes any more */
+    close_file(&file);
+}
+
 static int start_zygote(void **state)
 {
     (void)state;
@@ -1171,6 +1318,7 @@ static int all_tests(void)
         cmocka_unit_test(test_landlock_by_itself),
         cmocka_unit_test(test_one_that_dies_is_started_again),
         cmocka_unit_test(test_one_that_hangs_is_ended),
+        cmocka_unit_test(test_one_that_never_stops_is_ended),
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
         cmocka_unit_test(test_a_refused_write_is_refused),
@@ -1181,6 +1329,7 @@ static int all_tests(void)
         cmocka_unit_test(test_lies_about_several),
         cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
         cmocka_unit_test(test_text_comes_with_the_description),
+        cmocka_unit_test(test_waiting_for_others),
     };
     return cmocka_run_group_tests(tests, start_zygote, NULL);
 }

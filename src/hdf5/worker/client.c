@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/answers.h"
@@ -88,6 +89,16 @@ int client_create(struct store *store, uint64_t timeout, struct client **out)
 void client_lock(struct client *client)
 {
     pthread_mutex_lock(&client->lock);
+}
+
+int client_lock_interruptible(struct client *client)
+{
+    return interrupt_lock(&client->lock);
+}
+
+bool client_try_lock(struct client *client)
+{
+    return pthread_mutex_trylock(&client->lock) == 0;
 }
 
 void client_unlock(struct client *client)

@@ -13,8 +13,12 @@ struct client;
 int client_create(struct store *store, uint64_t timeout, struct client **client);
 void client_destroy(struct client *client);
 
-/* Calls of one client wait for each other between these two. */
+/* Calls of one client wait for each other, as long as the one before takes; each is between a lock
+ * and client_unlock. client_lock_interruptible: -EINTR, nobody waits for the answer any more
+ * (interrupt.h). client_try_lock does not wait: false, there is another call. */
 void client_lock(struct client *client);
+int client_lock_interruptible(struct client *client);
+bool client_try_lock(struct client *client);
 void client_unlock(struct client *client);
 
 /* Starts it, with the lock held, if it does not run. *root: the address of the file's root group.

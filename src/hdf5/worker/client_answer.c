@@ -240,6 +240,14 @@ static int pass_on(struct client *client, struct cursor *cursor)
     return 0;
 }
 
+static int answer_interrupted(struct client *client)
+{
+    int error = interrupt_check();
+    client->was_told_to_end |= error < 0;
+    answer_with(client, error);
+    return send_answer(client);
+}
+
 int client_answer(struct client *client, enum message_kind kind)
 {
     struct cursor cursor = cursor_over(client->in.bytes, client->in.n);
@@ -267,8 +275,7 @@ int client_answer(struct client *client, enum message_kind kind)
     case MESSAGE_LOG:
         return pass_on(client, &cursor);
     case MESSAGE_INTERRUPTED:
-        answer_with(client, interrupt_check());
-        return send_answer(client);
+        return answer_interrupted(client);
     default:
         return -EPROTO;
     }

@@ -11,7 +11,8 @@
 
 #define MOST_KEPT ((size_t)16 << 20) /* bytes for messages, between calls */
 
-/* What a call may fail with: others mean something to those who call us. */
+/* What a call may fail with: others mean something to those who call us. That it was to end it knows
+ * from us only: a program would begin the call again, and again. */
 static int known_error(const struct client *client, uint64_t number)
 {
     static const int known[] = {ENOENT, EIO,    EINVAL,    ENOMEM,  EOPNOTSUPP, EBADF,
@@ -20,7 +21,7 @@ static int known_error(const struct client *client, uint64_t number)
                                 EXDEV,  EEXIST, ENOTEMPTY, ENOSPC,  EROFS};
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
         if (number == (uint64_t)known[i])
-            return -known[i];
+            return known[i] == EINTR && !client->was_told_to_end ? -EIO : -known[i];
     return client->has_moved && number == (uint64_t)-STORE_MOVED ? STORE_MOVED : -EIO;
 }
 
@@ -68,7 +69,7 @@ int client_send_call(struct client *client, enum worker_call call, const struct 
     client->until = clock_now() + client->timeout;
     client->lines = 0;
     client->has_looked_elsewhere = false;
-    client->has_moved = client->read_failed = false;
+    client->has_moved = client->read_failed = client->was_told_to_end = false;
     client->spoiled = 0;
     int error = tell_size(client);
     return error ? error : channel_send(client->socket, MESSAGE_CALL, request, client->until);
@@ -83,6 +84,8 @@ int client_receive_reply(struct client *client, struct cursor *results, bool *is
         error = channel_receive(client->socket, &kind, &client->in, client->until);
         if (!error && kind == MESSAGE_REPLY)
             break;
+        if (!error && clock_now() >= client->until) /* it may go on without a pause */
+            error = -ETIMEDOUT;
         if (!error && client->source) /* it may have no end, and libhdf5 knows no way to stop */
             error = interrupt_check();
         if (!error)

@@ -45,7 +45,8 @@ struct client {
     bool has_looked_elsewhere; /* for another file */
     bool asks_anew;            /* cached answers are not used */
     bool is_killed;            /* by another process, when it ended last */
-    bool has_moved;            /* it was told that a followed file has */
+    bool has_moved;            /* it was told that a followed file has, */
+    bool was_told_to_end;      /* and that nobody waits for it any more */
     /* Of a file that is written: */
     struct transaction *transaction; /* else NULL */
     uint64_t told_size;              /* of the store */

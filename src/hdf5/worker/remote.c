@@ -16,17 +16,50 @@ static bool is_only_read(const struct store *store)
     return !store_is_writable(store) || store_is_shared(store);
 }
 
+/* ---- The lock ---- */
+
+static void close_closed(struct remote *remote)
+{
+    struct closed *closed = atomic_exchange(&remote->closed, NULL), *next;
+    for (; closed; closed = next) {
+        next = closed->next;
+        remote_close_now(remote, closed->address);
+        free(closed);
+    }
+}
+
+void remote_lock(struct remote *remote)
+{
+    client_lock(remote->client);
+    close_closed(remote);
+}
+
+int remote_lock_interruptible(struct remote *remote)
+{
+    int error = client_lock_interruptible(remote->client);
+    if (!error)
+        close_closed(remote);
+    return error;
+}
+
+void remote_unlock(struct remote *remote)
+{
+    client_unlock(remote->client);
+}
+
+/* ---- Files ---- */
+
 /* A store that cannot be read directly is opened by a worker. */
-static int open_file(struct remote *remote, bool directly, uint64_t *root)
+static int open_file(struct remote *remote, uint64_t timeout, bool directly, uint64_t *root)
 {
     int error = directly && is_only_read(remote->store)
-                    ? direct_open(remote->store, &remote->direct, root)
+                    ? direct_open(remote->store, timeout, &remote->direct, root)
                     : -EAGAIN;
     if (error != -EAGAIN)
         return error;
-    client_lock(remote->client);
+    remote_lock(remote);
     error = client_start(remote->client, root);
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
@@ -40,7 +73,7 @@ int remote_open(struct store *store, uint64_t timeout, bool directly, struct rem
     remote->number = atomic_fetch_add(&n_remotes, 1);
     int error = client_create(store, timeout, &remote->client);
     if (!error && store)
-        error = open_file(remote, directly, root);
+        error = open_file(remote, timeout, directly, root);
     if (error)
         remote_close(remote);
     else
@@ -53,6 +86,11 @@ void remote_close(struct remote *remote)
     if (!remote)
         return;
     struct remote_dataset *dataset, *next;
+    struct closed *closed = atomic_load(&remote->closed), *closed_next;
+    for (; closed; closed = closed_next) {
+        closed_next = closed->next;
+        free(closed);
+    }
     HASH_ITER (hh, remote->datasets, dataset, next) {
         HASH_DEL(remote->datasets, dataset);
         remote_dataset_free(dataset);
@@ -66,13 +104,13 @@ void remote_close(struct remote *remote)
 int remote_renew(struct remote *remote, uint64_t *root)
 {
     struct remote_dataset *dataset, *next;
-    client_lock(remote->client);
+    remote_lock(remote);
     listed_clear(&remote->listed);
     HASH_ITER (hh, remote->datasets, dataset, next)
         remote_forget_text(dataset);
     atomic_fetch_add(&remote->renewals, 1);
     int error = client_renew(remote->client, root);
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
@@ -86,10 +124,8 @@ int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t obj
                       struct wire *request, take_function take, void *out)
 {
     struct cursor results;
-    if (call >= WORKER_FIRST_CHANGE) {
+    if (call >= WORKER_FIRST_CHANGE)
         listed_clear(&remote->listed);
-        direct_forget(remote->direct);
-    }
     int error = client_ask(remote->client, call, object, request, &results);
     if (error)
         return error;
@@ -100,9 +136,16 @@ int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t obj
 int remote_ask(struct remote *remote, enum worker_call call, uint64_t object, struct wire *request,
                take_function take, void *out)
 {
-    client_lock(remote->client);
-    int error = remote_ask_locked(remote, call, object, request, take, out);
-    client_unlock(remote->client);
+    bool may_end = call < WORKER_FIRST_CHANGE && call != WORKER_TYPE_EQUAL; /* which has no error */
+    int error = 0;
+    if (may_end)
+        error = remote_lock_interruptible(remote);
+    else
+        remote_lock(remote);
+    if (!error) {
+        error = remote_ask_locked(remote, call, object, request, take, out);
+        remote_unlock(remote);
+    }
     wire_free(request);
     return error;
 }
@@ -139,15 +182,17 @@ static int take_links_of(struct cursor *results, void *out)
 int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links)
 {
     struct wire request;
+    int error = remote_lock_interruptible(remote);
+    if (error)
+        return error;
     remote_request(&request, WORKER_LIST, group);
-    client_lock(remote->client);
     struct direct *direct = remote_direct(remote, group);
-    int error = direct ? direct_list(direct, group, links) : -EAGAIN;
+    error = direct ? direct_list(direct, group, links) : -EAGAIN;
     if (error == -EAGAIN)
         error = remote_ask_locked(remote, WORKER_LIST, group, &request, take_links_of, links);
     if (!error)
         listed_note(&remote->listed, group, links);
-    client_unlock(remote->client);
+    remote_unlock(remote);
     wire_free(&request);
     return error;
 }
@@ -274,15 +319,17 @@ static int ask_listed(struct remote *remote, enum listed_what what, uint64_t add
 {
     struct wire request;
     enum worker_call call = calls_ahead[what];
-    client_lock(remote->client);
-    int error =
+    int error = remote_lock_interruptible(remote);
+    if (error)
+        return error;
+    error =
         remote_may_ask_ahead(remote, what) ? ask_ahead(remote, what, address, take, out) : -EAGAIN;
     if (error == -EAGAIN) {
         remote_request(&request, call, address);
         error = remote_ask_locked(remote, call, address, &request, take, out);
         wire_free(&request);
     }
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
@@ -294,10 +341,12 @@ static int take_object_type(struct cursor *results, void *out)
 
 int remote_object_type(struct remote *remote, uint64_t address, enum sfs_object_type *type)
 {
-    client_lock(remote->client);
+    int error = remote_lock_interruptible(remote);
+    if (error)
+        return error;
     struct direct *direct = remote_direct(remote, address);
-    int error = direct ? direct_object_type(direct, address, type) : -EAGAIN;
-    client_unlock(remote->client);
+    error = direct ? direct_object_type(direct, address, type) : -EAGAIN;
+    remote_unlock(remote);
     return error == -EAGAIN ? ask_listed(remote, LISTED_TYPE, address, take_object_type, type)
                             : error;
 }

@@ -1,5 +1,8 @@
 /* The calls of hdf5.h, done by a worker: what calls.c passes on to. Everything is as it is
- * said there; besides, everything is -EIO for which a worker has ended twice. */
+ * said there; besides, everything is -EIO for which a worker has ended twice. Calls about a file
+ * wait for each other. Of those that only read a wait ends with -EINTR when nobody wants the answer
+ * any more (interrupt.h), but not of remote_renew, remote_dataset_renew and remote_type_equal;
+ * remote_dataset_close does not wait. */
 #ifndef SPARSEFS_HDF5_WORKER_REMOTE_H
 #define SPARSEFS_HDF5_WORKER_REMOTE_H
 
@@ -28,8 +31,9 @@ int remote_cache_sources(struct remote *remote, uint64_t address, const char *pa
 int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mappings *mappings);
 int remote_locate(struct remote *remote, uint64_t dataset, const uint64_t *start,
                   struct hdf5_chunk *chunk);
+/* Only where they are, for who is about to change them: not -EINTR. */
 int remote_locate_many(struct remote *remote, uint64_t dataset, const struct hdf5_stored *chunks,
-                       unsigned n, struct hdf5_chunk *found); /* only where they are */
+                       unsigned n, struct hdf5_chunk *found);
 int remote_read(struct remote *remote, uint64_t dataset, const uint64_t *start,
                 const uint64_t *count, const uint64_t *memory_dims, void *buffer);
 int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **text, size_t *n);

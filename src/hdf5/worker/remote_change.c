@@ -17,9 +17,9 @@ bool remote_is_lost(const struct remote *remote)
 
 int remote_flush(struct remote *remote)
 {
-    client_lock(remote->client);
+    remote_lock(remote);
     int error = client_put_taken(remote->client);
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
@@ -43,7 +43,7 @@ int remote_remove_group(struct remote *remote, const char *path)
 
 int remote_set_extent(struct remote *remote, uint64_t address, const uint64_t *dims)
 {
-    client_lock(remote->client);
+    remote_lock(remote);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error = dataset ? 0 : -EBADF;
     if (!error) {
@@ -56,7 +56,7 @@ int remote_set_extent(struct remote *remote, uint64_t address, const uint64_t *d
     }
     if (!error)
         remote_set_dims(dataset, dims);
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
@@ -103,10 +103,10 @@ static int write_boxes(struct remote *remote, struct remote_dataset *dataset, co
 int remote_write(struct remote *remote, uint64_t address, const uint64_t *start,
                  const uint64_t *count, const void *buffer)
 {
-    client_lock(remote->client);
+    remote_lock(remote);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error = dataset ? write_boxes(remote, dataset, start, count, buffer) : -EBADF;
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
@@ -137,11 +137,11 @@ int remote_write_sequences(struct remote *remote, uint64_t address, const uint64
                            const uint64_t *count, const uint64_t *lengths, const void *bytes,
                            size_t n)
 {
-    client_lock(remote->client);
+    remote_lock(remote);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error =
         dataset ? write_sequences(remote, dataset, start, count, lengths, bytes, n) : -EBADF;
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
@@ -242,10 +242,10 @@ int remote_write_chunks(struct remote *remote, uint64_t address, const struct hd
         putting.places[i] = UINT64_MAX;
     int error = place_chunks(remote, address, &putting);
     if (!error) {
-        client_lock(remote->client);
+        remote_lock(remote);
         struct remote_dataset *dataset = remote_dataset_find(remote, address);
         error = dataset ? put_chunks(remote, dataset, &putting) : -EBADF;
-        client_unlock(remote->client);
+        remote_unlock(remote);
     }
     for (unsigned i = 0; i < n; i++) {
         if (!is_placed(&putting, i) || putting.taken >> i & 1)
@@ -261,7 +261,7 @@ int remote_place(struct remote *remote, uint64_t dataset_address, uint64_t *addr
 {
     uint64_t at = UINT64_MAX;
     struct wire request;
-    client_lock(remote->client);
+    remote_lock(remote);
     struct remote_dataset *dataset = remote_dataset_find(remote, dataset_address);
     int error = dataset ? 0 : -EBADF;
     if (!error) {
@@ -276,7 +276,7 @@ int remote_place(struct remote *remote, uint64_t dataset_address, uint64_t *addr
         store_hand_over(remote->store, at, n);
     else if (!error && store_check_lent(remote->store, at, n) < 0)
         error = client_distrust(remote->client, WORKER_PLACE, dataset_address);
-    client_unlock(remote->client);
+    remote_unlock(remote);
     if (!error)
         *address = at;
     return error;

@@ -63,7 +63,7 @@ static int ask_with(const struct copying *copying, enum worker_call call, uint64
 {
     struct remote *to = copying->to, *from = copying->from;
     bool is_other = from && from != to;
-    client_lock(to->client);
+    remote_lock(to);
     client_set_source(to->client, is_other ? from->store : NULL, copying->moved, copying->n_moved);
     wire_uint(request, is_other ? COPY_FROM_OTHER : from ? COPY_FROM_ITSELF : COPY_FROM_NOTHING);
     if (is_other) {
@@ -73,7 +73,7 @@ static int ask_with(const struct copying *copying, enum worker_call call, uint64
     }
     int error = remote_ask_locked(to, call, object, request, take, out);
     client_set_source(to->client, NULL, NULL, 0);
-    client_unlock(to->client);
+    remote_unlock(to);
     wire_free(request);
     return error;
 }

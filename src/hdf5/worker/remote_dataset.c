@@ -164,9 +164,11 @@ int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_data
     *info = (struct sfs_dataset_info){0};
     *storage = (struct hdf5_storage){0};
     struct remote_text text = {0};
-    client_lock(remote->client);
+    int error = remote_lock_interruptible(remote);
+    if (error)
+        return error;
     struct direct *direct = remote_direct(remote, address);
-    int error = direct ? direct_dataset_open(direct, address, info, storage) : -EAGAIN;
+    error = direct ? direct_dataset_open(direct, address, info, storage) : -EAGAIN;
     if (error == -EAGAIN)
         error = show(remote, address, info, storage, &text);
     if (error == -EAGAIN)
@@ -175,26 +177,44 @@ int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_data
         error = keep_dataset(remote, address, info, &text);
     if (error)
         forget(info, storage);
-    client_unlock(remote->client);
+    remote_unlock(remote);
     free(text.bytes);
     return error;
 }
 
-void remote_dataset_close(struct remote *remote, uint64_t address)
+void remote_close_now(struct remote *remote, uint64_t address)
 {
     struct wire request;
-    client_lock(remote->client);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    if (dataset) {
-        if (dataset->text) /* it was not consumed */
-            remote->text_limit = 0;
-        HASH_DEL(remote->datasets, dataset);
-        remote_dataset_free(dataset);
-        remote_request(&request, WORKER_DATASET_CLOSE, address);
-        client_tell(remote->client, WORKER_DATASET_CLOSE, address, &request);
-        wire_free(&request);
+    if (!dataset)
+        return;
+    if (dataset->text) /* it was not consumed */
+        remote->text_limit = 0;
+    HASH_DEL(remote->datasets, dataset);
+    remote_dataset_free(dataset);
+    remote_request(&request, WORKER_DATASET_CLOSE, address);
+    client_tell(remote->client, WORKER_DATASET_CLOSE, address, &request);
+    wire_free(&request);
+}
+
+/* Nobody waits for that: who comes next does it. */
+void remote_dataset_close(struct remote *remote, uint64_t address)
+{
+    struct closed *closed = NULL;
+    bool is_locked = client_try_lock(remote->client);
+    if (!is_locked && !(closed = calloc(1, sizeof(*closed)))) {
+        client_lock(remote->client);
+        is_locked = true;
     }
-    client_unlock(remote->client);
+    if (is_locked) {
+        remote_close_now(remote, address);
+        remote_unlock(remote);
+        return;
+    }
+    closed->address = address;
+    closed->next = atomic_load(&remote->closed);
+    while (!atomic_compare_exchange_weak(&remote->closed, &closed->next, closed))
+        ;
 }
 
 static int tell_caches(struct remote *remote, const struct remote_dataset *dataset)
@@ -282,12 +302,12 @@ static int renew_dataset(struct remote *remote, struct remote_dataset *dataset, 
 int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint64_t *dims,
                          uint64_t *data_address)
 {
-    client_lock(remote->client);
+    remote_lock(remote);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error = dataset && dataset->rank == rank
                     ? renew_dataset(remote, dataset, dims, data_address)
                     : -ESTALE;
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
@@ -305,9 +325,11 @@ int remote_ask_dataset(struct remote *remote, const struct remote_dataset *datas
 
 int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes)
 {
-    client_lock(remote->client);
+    int error = remote_lock_interruptible(remote);
+    if (error)
+        return error;
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = dataset ? 0 : -EBADF;
+    error = dataset ? 0 : -EBADF;
     if (!error) {
         free(dataset->path);
         dataset->path = strdup(path);
@@ -316,17 +338,19 @@ int remote_cache_sources(struct remote *remote, uint64_t address, const char *pa
     }
     if (error == -EBADF && dataset)
         error = open_again(remote, dataset); /* which tells it, too */
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
 static int ask_open(struct remote *remote, uint64_t address, enum worker_call call,
                     struct wire *request, take_function take, void *out)
 {
-    client_lock(remote->client);
-    const struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = dataset ? remote_ask_dataset(remote, dataset, call, request, take, out) : -EBADF;
-    client_unlock(remote->client);
+    int error = remote_lock_interruptible(remote);
+    if (!error) {
+        const struct remote_dataset *dataset = remote_dataset_find(remote, address);
+        error = dataset ? remote_ask_dataset(remote, dataset, call, request, take, out) : -EBADF;
+        remote_unlock(remote);
+    }
     wire_free(request);
     return error;
 }
@@ -361,10 +385,11 @@ int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **ou
 {
     struct remote_text text = {0};
     struct wire request;
-    int error = 0;
-    client_lock(remote->client);
+    int error = remote_lock_interruptible(remote);
+    if (error)
+        return error;
     bool is_kept = take_kept_text(remote, dataset, limit, &text);
-    client_unlock(remote->client);
+    remote_unlock(remote);
     if (!is_kept) {
         remote_request(&request, WORKER_TEXT, dataset);
         wire_uint(&request, limit);
@@ -571,10 +596,12 @@ static int locate(struct remote *remote, struct remote_dataset *dataset, const u
 int remote_locate(struct remote *remote, uint64_t address, const uint64_t *start,
                   struct hdf5_chunk *chunk)
 {
-    client_lock(remote->client);
+    int error = remote_lock_interruptible(remote);
+    if (error)
+        return error;
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = dataset ? locate(remote, dataset, start, chunk) : -EBADF;
-    client_unlock(remote->client);
+    error = dataset ? locate(remote, dataset, start, chunk) : -EBADF;
+    remote_unlock(remote);
     return error;
 }
 
@@ -598,10 +625,10 @@ static int locate_many(struct remote *remote, struct remote_dataset *dataset,
 int remote_locate_many(struct remote *remote, uint64_t address, const struct hdf5_stored *chunks,
                        unsigned n, struct hdf5_chunk *found)
 {
-    client_lock(remote->client);
+    remote_lock(remote);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
     int error = dataset ? locate_many(remote, dataset, chunks, n, found) : -EBADF;
-    client_unlock(remote->client);
+    remote_unlock(remote);
     return error;
 }
 
@@ -654,10 +681,12 @@ static int read_box(struct remote *remote, const struct remote_dataset *dataset,
 int remote_read(struct remote *remote, uint64_t address, const uint64_t *start,
                 const uint64_t *count, const uint64_t *memory_dims, void *buffer)
 {
-    client_lock(remote->client);
+    int error = remote_lock_interruptible(remote);
+    if (error)
+        return error;
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = !dataset ? -EBADF : read_box(remote, dataset, start, count, memory_dims, buffer);
-    client_unlock(remote->client);
+    error = !dataset ? -EBADF : read_box(remote, dataset, start, count, memory_dims, buffer);
+    remote_unlock(remote);
     return error;
 }
 

@@ -36,18 +36,32 @@ struct remote_dataset {
     UT_hash_handle hh;
 };
 
+/* A dataset that was closed during another call. */
+struct closed {
+    struct closed *next;
+    uint64_t address;
+};
+
 struct remote {
     struct store *store;
     struct client *client;
     /* Under the client's lock: */
     struct remote_dataset *datasets;
     struct listed listed;
-    struct direct *direct;  /* NULL: libhdf5 is asked for everything */
-    uint64_t number;        /* no other has it */
-    atomic_ullong renewals; /* of its file: others that read it have to open it again */
-    unsigned starts;        /* of workers, when listed was used last */
+    struct direct *direct;           /* NULL: libhdf5 is asked for everything */
+    _Atomic(struct closed *) closed; /* what is to be closed; any thread */
+    uint64_t number;                 /* no other has it */
+    atomic_ullong renewals;          /* of its file: others that read it have to open it again */
+    unsigned starts;                 /* of workers, when listed was used last */
     size_t text_limit; /* of datasets that are opened now: their text comes, too; 0: it does not */
 };
+
+/* The client's lock, after which all is closed that was to be. Interruptible: -EINTR (client.h), for
+ * calls whose callers can do without an answer; those that change the file, or are told that it has
+ * changed, wait on. */
+void remote_lock(struct remote *remote);
+int remote_lock_interruptible(struct remote *remote);
+void remote_unlock(struct remote *remote);
 
 /* Takes out of results what it wants of them. -EIO: they cannot be. */
 typedef int (*take_function)(struct cursor *results, void *out);
@@ -71,7 +85,8 @@ struct direct *remote_direct(const struct remote *remote, uint64_t object);
 void remote_request(struct wire *request, enum worker_call call, uint64_t object);
 
 /* Asks, and hands what comes to `take` (NULL: nothing of it is wanted). Errors of client_ask and of
- * take. remote_ask takes the client's lock, and frees the request; the other is called with it. */
+ * take. remote_ask takes the client's lock, -EINTR if that is not wanted any more before it comes to
+ * a call that only reads, and frees the request; the other is called with it. */
 int remote_ask(struct remote *remote, enum worker_call call, uint64_t object, struct wire *request,
                take_function take, void *out);
 int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t object,
@@ -84,6 +99,7 @@ int remote_element_size(const void *type, size_t n, uint64_t *size);
 /* ---- All of these with the client's lock held ---- */
 
 void remote_dataset_free(struct remote_dataset *dataset); /* in no table */
+void remote_close_now(struct remote *remote, uint64_t address);
 
 /* One that is open here, or NULL. */
 struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address);
