@@ -218,7 +218,7 @@ static int open_series(struct sfs_dataset *dataset, struct series **of)
 /* Next to a filter that is not ours libhdf5 runs all filters. */
 static void look_for_filters(size_t n, struct sfs_filter *filters)
 {
-    bool native = filter_is_native(filters, n);
+    bool native = filter_is_native(&(struct filter_pipeline){n, filters, 0});
     for (size_t i = 0; i < n; i++) {
         struct sfs_filter *filter = &filters[i];
         filter->is_missing = !native && !hdf5_filter_available(filter->id);

@@ -446,18 +446,16 @@ bool hdf5_filter_available(int id)
     return plugins_run_apart() ? plugins_available(id) : local_filter_available(id);
 }
 
-int hdf5_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                       const void *in, size_t in_size, void *out, size_t out_size)
+int hdf5_filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                       void *out, size_t out_size)
 {
-    return plugins_run_apart()
-               ? plugins_decode(filters, n_filters, mask, in, in_size, out, out_size)
-               : local_filter_decode(filters, n_filters, mask, in, in_size, out, out_size);
+    return plugins_run_apart() ? plugins_decode(pipeline, in, in_size, out, out_size)
+                               : local_filter_decode(pipeline, in, in_size, out, out_size);
 }
 
-int hdf5_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                       size_t size, void **out, size_t *out_size, uint32_t *mask)
+int hdf5_filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                       size_t *out_size)
 {
-    return plugins_run_apart()
-               ? plugins_encode(filters, n_filters, in, size, out, out_size, mask)
-               : local_filter_encode(filters, n_filters, in, size, out, out_size, mask);
+    return plugins_run_apart() ? plugins_encode(pipeline, in, size, out, out_size)
+                               : local_filter_encode(pipeline, in, size, out, out_size);
 }

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sparsefs/sparsefs.h"
+#include "common/filter_pipeline.h"
 
 struct hdf5;
 struct store;
@@ -390,21 +390,21 @@ void hdf5_sift_plugins(void);
  * hdf5_use_filters. */
 bool hdf5_filter_available(int id);
 
-/* Undoes filters that libhdf5 finds, last to first, but not those whose bit is set in mask, on one
+/* Undoes filters that libhdf5 finds, last to first, but not those whose bit is set in the mask, on one
  * string of bytes. Their parameters are used as they are. The result must be exactly out_size
  * bytes. -EILSEQ: the bytes or the parameters are damaged, or the sizes do not fit; -EOPNOTSUPP: a
  * filter is not available; -ENOMEM; hdf5_error() says more. What makes libhdf5's own filters read
  * or write out of bounds is refused first; of plugins nothing is known. -EIO: the process that runs
  * them has ended. */
-int hdf5_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                       const void *in, size_t in_size, void *out, size_t out_size);
+int hdf5_filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                       void *out, size_t out_size);
 
-/* Applies filters first to last. One that is optional and is not available or fails sets its bit in
- * *mask and leaves the bytes as they are. The caller frees *out, which is NULL if there are no
+/* Applies filters first to last, and sets the mask: one that is optional and is not available or fails
+ * leaves the bytes as they are. The caller frees *out, which is NULL if there are no
  * bytes: those are not filtered. -EINVAL: a filter does not take the bytes or its parameters;
  * -EOPNOTSUPP, -ENOMEM and -EIO as above. */
-int hdf5_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                       size_t size, void **out, size_t *out_size, uint32_t *mask);
+int hdf5_filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                       size_t *out_size);
 
 /* The text of a committed datatype, e.g. "16-bit little-endian unsigned integer". */
 int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text);

@@ -67,10 +67,10 @@ bool local_filter_available(int id);
  * -EOPNOTSUPP. */
 int local_filter_complete(const struct sfs_filter *filter, const struct sfs_encoded *type, int rank,
                           const uint64_t *chunk_dims, struct completed *completed);
-int local_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                        const void *in, size_t in_size, void *out, size_t out_size);
-int local_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                        size_t size, void **out, size_t *out_size, uint32_t *mask);
+int local_filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                        void *out, size_t out_size);
+int local_filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                        size_t *out_size);
 
 int local_flush(struct hdf5 *hdf5);
 int local_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,

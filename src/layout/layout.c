@@ -102,9 +102,9 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
                   store_path(store), path, storage->bytes, storage->address, bytes);
         return -EIO;
     }
+    struct filter_pipeline filters = pipeline_of(info);
     if (layout->ops == &layout_chunked)
-        layout->scratch_bytes =
-            filters_scratch(info->filters, info->n_filters, layout->chunk_bytes);
+        layout->scratch_bytes = filters_scratch(&filters, layout->chunk_bytes);
     return 0;
 }
 

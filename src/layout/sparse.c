@@ -136,12 +136,9 @@ static size_t section_bytes(const struct sparse *sparse, const struct chunk_reco
                             int section, size_t *working)
 {
     size_t plain = size_of(plain_size(sparse, record, section));
-    size_t n = sparse->header.filters.section[section].n;
-    const struct sfs_filter *filters = sparse->header.filters.section[section].filters;
+    const struct filter_pipeline *filters = &sparse->header.filters.section[section];
     uint64_t stored = chunk_record_section_size(&sparse->format, record, section);
-    *working =
-        n ? size_sum(filters_scratch(filters, n, plain), filters_besides(filters, n, stored, plain))
-          : 0;
+    *working = size_sum(filters_scratch(filters, plain), filters_besides(filters, stored, plain));
     return pool_block_size(plain);
 }
 
@@ -197,10 +194,10 @@ static int undo_filters(const struct layout *layout, const uint64_t *scaled,
 {
     const struct sparse *sparse = layout->sparse;
     size_t stored_size = (size_t)chunk_record_section_size(&sparse->format, record, number);
-    size_t n_filters = sparse->header.filters.section[number].n;
-    const struct sfs_filter *filters = sparse->header.filters.section[number].filters;
+    struct filter_pipeline filters = sparse->header.filters.section[number];
+    filters.mask = record->filter_mask[number];
     *section = (struct section){.bytes = stored, .n = stored_size};
-    if (n_filters == 0 || stored_size == 0 || layout_is_unfiltered(layout, scaled)) {
+    if (filters.n == 0 || stored_size == 0 || layout_is_unfiltered(layout, scaled)) {
         if (sparse->header.filtered && stored_size != record->unfiltered_size[number])
             return layout_failed(layout, scaled, record->address,
                                  "the sizes of a section without filters differ");
@@ -208,17 +205,16 @@ static int undo_filters(const struct layout *layout, const uint64_t *scaled,
     }
 
     uint64_t plain = record->unfiltered_size[number];
-    if (!filter_can_make(filters, n_filters, stored_size, plain))
+    if (!filter_can_make(&filters, stored_size, plain))
         return layout_failed(layout, scaled, record->address,
                              "unfiltered size of a section is more than it can be");
-    size_t scratch_size = filters_scratch(filters, n_filters, (size_t)plain);
+    size_t scratch_size = filters_scratch(&filters, (size_t)plain);
     void *scratch = scratch_size ? pool_get(pool, scratch_size) : NULL;
     section->n = (size_t)plain;
     section->owned = pool_get(pool, section->n);
     int error = -ENOMEM;
     if (section->owned && (scratch || scratch_size == 0))
-        error = filters_decode(filters, n_filters, record->filter_mask[number], stored, stored_size,
-                               scratch, section->owned, section->n);
+        error = filters_decode(&filters, stored, stored_size, scratch, section->owned, section->n);
     pool_put(pool, scratch, scratch_size);
     if (error) {
         pool_put(pool, section->owned, section->n);

@@ -696,17 +696,16 @@ static int filter_sections(void)
     } pipelines[] = {{0, 3}, {3, 2}, {1, 1}};
     int error = 0;
     for (size_t p = 0; p < COUNT(pipelines) && !error; p++) {
-        const struct sfs_filter *first = &filters[pipelines[p].first];
+        struct filter_pipeline pipeline = {pipelines[p].n, &filters[pipelines[p].first]};
         unsigned char back[1000], scratch[3000];
         void *stored;
         size_t n;
-        uint32_t mask;
-        assert_true(filters_scratch(first, pipelines[p].n, 1000) <= sizeof(scratch));
-        error = filters_encode(first, pipelines[p].n, elements, 1000, &stored, &n, &mask);
+        assert_true(filters_scratch(&pipeline, 1000) <= sizeof(scratch));
+        error = filters_encode(&pipeline, elements, 1000, &stored, &n);
         if (error)
             break;
-        assert_int_equal(mask, 0);
-        error = filters_decode(first, pipelines[p].n, mask, stored, n, scratch, back, 1000);
+        assert_int_equal(pipeline.mask, 0);
+        error = filters_decode(&pipeline, stored, n, scratch, back, 1000);
         if (!error)
             assert_memory_equal(back, elements, 1000);
         free(stored);
