@@ -257,12 +257,13 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
 {
     struct layout *layout = &dataset->layout;
     struct cache_form form = {0};
+    const struct decoding decoding = {
+        scaled, &encoded->record, PART_DEFINED | PART_VALUES | PART_HEAP, encoded->bytes, pool,
+        &form};
     struct why why;
     if (chunk_record_check(&dataset->sparse->format, UINT64_MAX, 0, &encoded->record, &why) < 0)
         return -EINVAL;
-    int error =
-        layout->ops->decode(layout, scaled, &encoded->record,
-                            PART_DEFINED | PART_VALUES | PART_HEAP, encoded->bytes, pool, &form);
+    int error = layout->ops->decode(layout, &decoding);
     if (!error)
         error = sequences_check(dataset, scaled, UINT64_MAX, &form);
     if (!error && form.defined.elements == 0)
@@ -281,10 +282,11 @@ static int check_dense(struct sfs_dataset *dataset, const uint64_t *scaled,
 {
     struct layout *layout = &dataset->layout;
     struct cache_form form = {0};
+    const struct decoding decoding = {scaled, &encoded->record, PART_VALUES, encoded->bytes, pool,
+                                      &form};
     if (!layout->ops->decode)
         return encoded->n == layout->chunk_bytes ? 0 : -EINVAL;
-    int error = layout->ops->decode(layout, scaled, &encoded->record, PART_VALUES, encoded->bytes,
-                                    pool, &form);
+    int error = layout->ops->decode(layout, &decoding);
     form_free(&form, pool);
     return error == -EIO ? -EINVAL : error;
 }

@@ -192,7 +192,8 @@ static int decode_chunk(struct checking *checking, const uint64_t *scaled,
     if (error == -EIO)
         error = -EOPNOTSUPP; /* it lies inside the file, so the error is the disk's */
     if (!error)
-        error = layout->ops->decode(layout, scaled, record, parts, stored, &checking->pool, &form);
+        error = layout->ops->decode(
+            layout, &(struct decoding){scaled, record, parts, stored, &checking->pool, &form});
     if (!error)
         error = sequences_check(checking->dataset, scaled, record->address, &form);
     form_free(&form, &checking->pool);

@@ -63,29 +63,28 @@ static size_t decode_bytes(const struct layout *layout, const struct chunk_recor
     return size_sum(size_sum(scratch, besides), pool_block_size(layout->chunk_bytes));
 }
 
-static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
-                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+static int decode(struct layout *layout, const struct decoding *chunk)
 {
-    (void)parts;
+    const struct chunk_record *record = chunk->record;
     struct filter_pipeline filters = pipeline_of(layout->info);
     size_t scratch_bytes = layout->scratch_bytes;
     filters.mask = record->filter_mask[0];
     if (filters.mask != UINT32_MAX && !filter_can_make(&filters, record->size, layout->chunk_bytes))
-        return layout_failed(layout, scaled, record->address,
+        return layout_failed(layout, chunk->scaled, record->address,
                              "its compressed data are too few for its chunk dims");
-    void *scratch = scratch_bytes ? pool_get(pool, scratch_bytes) : NULL;
-    int error = form_new_elements(layout, form, pool);
+    void *scratch = scratch_bytes ? pool_get(chunk->pool, scratch_bytes) : NULL;
+    int error = form_new_elements(layout, chunk->form, chunk->pool);
     if (!error && scratch_bytes && !scratch)
         error = -ENOMEM;
     if (!error)
-        error = filters_decode(&filters, stored, (size_t)record->size, scratch, form->elements,
-                               layout->chunk_bytes);
-    pool_put(pool, scratch, scratch_bytes);
+        error = filters_decode(&filters, chunk->stored, (size_t)record->size, scratch,
+                               chunk->form->elements, layout->chunk_bytes);
+    pool_put(chunk->pool, scratch, scratch_bytes);
     if (error == -EILSEQ)
-        return layout_failed(layout, scaled, record->address,
+        return layout_failed(layout, chunk->scaled, record->address,
                              "its checksum or its compressed data are damaged");
     return error == -EIO || error == -EOPNOTSUPP || error == -EINVAL
-               ? layout_library_failed(layout, scaled, record->address)
+               ? layout_library_failed(layout, chunk->scaled, record->address)
                : error;
 }
 

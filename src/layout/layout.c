@@ -47,20 +47,12 @@ static void choose_pieces(struct layout *layout, uint64_t most_bytes)
     }
 }
 
-int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
-                const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory)
+int layout_init(struct layout *layout, const struct hdf5_storage *storage, size_t memory)
 {
-    *layout = (struct layout){
-        .store = store,
-        .hdf5 = hdf5,
-        .info = info,
-        .dataset = dataset,
-        .path = path,
-        .rank = info->rank > 0 ? info->rank : 1,
-        .element_size = info->type.size,
-        .sparse = sparse,
-    };
+    const struct sfs_dataset_info *info = layout->info;
+    const struct sparse *sparse = layout->sparse;
+    layout->rank = info->rank > 0 ? info->rank : 1;
+    layout->element_size = info->type.size;
     if (info->rank > 0)
         memcpy(layout->dims, info->dims, sizeof(layout->dims));
     else
@@ -90,8 +82,8 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
     uint64_t bytes;
     if (!box_product(layout->chunk_dims, layout->rank, layout->element_size, &bytes) ||
         bytes > SIZE_MAX / 4) {
-        log_error("%s: %s: a chunk of this dataset does not fit in memory", store_path(store),
-                  path);
+        log_error("%s: %s: a chunk of this dataset does not fit in memory",
+                  store_path(layout->store), layout->path);
         return -EFBIG;
     }
     layout->chunk_bytes = (size_t)bytes;
@@ -99,7 +91,7 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
         storage->bytes < bytes) {
         log_error("%s: %s: %" PRIu64 " bytes are stored at address %" PRIu64 ", %" PRIu64
                   " are needed",
-                  store_path(store), path, storage->bytes, storage->address, bytes);
+                  store_path(layout->store), layout->path, storage->bytes, storage->address, bytes);
         return -EIO;
     }
     struct filter_pipeline filters = pipeline_of(info);

@@ -93,14 +93,13 @@ static int filter_natively(struct filter_pipeline *filters, size_t before, struc
     return error;
 }
 
-static int apply_filters(const struct layout *layout, const uint64_t *scaled, int number,
-                         bool unfiltered, size_t before, struct pool *pool,
+static int apply_filters(const struct layout *layout, const uint64_t *scaled,
+                         struct filter_pipeline filters, size_t before, struct pool *pool,
                          struct made_section *section)
 {
-    struct filter_pipeline filters = layout->sparse->header.filters.section[number];
     section->n = section->plain_n;
     section->bytes = section->plain;
-    if (filters.n == 0 || section->plain_n == 0 || unfiltered)
+    if (filters.n == 0 || section->plain_n == 0)
         return 0;
     if (filter_is_native(&filters))
         return filter_natively(&filters, before, pool, section);
@@ -196,6 +195,7 @@ int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct ca
     struct made_section sections[MAX_SECTIONS] = {{0}};
     int n_sections = layout->sparse->format.n_sections;
     void *selection = NULL, *values = NULL;
+    const struct filter_pipeline *filters = layout->sparse->header.filters.section, none = {0};
     bool unfiltered = is_unfiltered(layout, scaled);
     int error =
         is_dense(layout) ? 0 : make_selection(layout, form, &selection, &sections[0].plain_n);
@@ -205,8 +205,8 @@ int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct ca
     if (!error && n_sections > 2)
         error = make_summed(layout, form, pool, &values, sections);
     for (int i = 0; i < n_sections && !error; i++)
-        error = apply_filters(layout, scaled, i, unfiltered, i == 1 ? sections[0].n : 0, pool,
-                              &sections[i]);
+        error = apply_filters(layout, scaled, unfiltered ? none : filters[i],
+                              i == 1 ? sections[0].n : 0, pool, &sections[i]);
     if (!error)
         error = join(layout, sections, pool, encoded);
     free(selection);
