@@ -505,8 +505,8 @@ static int write_sequences(struct sfs_dataset *dataset, const struct box *box,
                                &bytes, &bytes_n);
     pthread_rwlock_rdlock(&file->commit_lock);
     if (!error)
-        error = hdf5_write_sequences(file->hdf5, dataset->address, box->start, box->count, lengths,
-                                     bytes, bytes_n);
+        error = hdf5_write_sequences(file->hdf5, dataset->address, box->start, box->count,
+                                     &(struct hdf5_sequences){lengths, bytes, bytes_n});
     pthread_rwlock_unlock(&file->commit_lock);
     free(lengths);
     free(bytes);

@@ -196,13 +196,12 @@ static int put(struct reading *reading, enum sfs_parts parts, uint64_t element, 
     return 0;
 }
 
-static int put_all(struct reading *reading, enum sfs_parts parts, uint64_t first, uint64_t n,
-                   size_t most, FILE *out)
+static int put_all(struct reading *reading, const struct hdf5_parts *wanted, FILE *out)
 {
     int error = 0;
-    for (uint64_t i = 0; i < n && !error; i++) {
-        error = put(reading, parts, first + i, out);
-        if (!error && (uint64_t)ftello(out) > most)
+    for (uint64_t i = 0; i < wanted->n && !error; i++) {
+        error = put(reading, wanted->parts, wanted->first + i, out);
+        if (!error && (uint64_t)ftello(out) > wanted->most)
             error = -EFBIG;
         if (!error && i % ASK_EVERY == ASK_EVERY - 1)
             error = interrupt_check();
@@ -210,9 +209,10 @@ static int put_all(struct reading *reading, enum sfs_parts parts, uint64_t first
     return error;
 }
 
-int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
-                   size_t most, char **bytes, size_t *bytes_n)
+int sequences_read(struct sfs_dataset *dataset, const struct hdf5_parts *wanted, char **bytes,
+                   size_t *bytes_n)
 {
+    const enum sfs_parts parts = wanted->parts;
     const struct sfs_type *type = &dataset->info.type;
     struct reading reading = {.dataset = dataset};
     if (parts == SFS_LINES ? !type->is_string : parts == SFS_SEQUENCES && type->is_string)
@@ -220,7 +220,7 @@ int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t f
     FILE *out = open_memstream(bytes, bytes_n);
     if (!out)
         return -ENOMEM;
-    int error = put_all(&reading, parts, first, n, most, out);
+    int error = put_all(&reading, wanted, out);
     leave_chunk(&reading);
     if (fclose(out) != 0 && !error)
         error = -ENOMEM;

@@ -191,13 +191,19 @@ int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const 
 int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                const void *buffer);
 
-/* The same of elements of variable length of an open dataset: lengths in base elements, or in bytes
- * of strings, and n bytes, which are all of them one after the other. Of elements with such parts
- * anywhere: as HDF5_STORED (below), lengths in bytes. -EBADF: it is not open; -EFBIG: more than one
- * call can take; -EOPNOTSUPP also: hdf5_spoils. */
+/* Elements of variable length, row-major: their lengths in base elements, or in bytes of strings, and
+ * n bytes, which are all of them one after the other. Of elements with such parts anywhere: as
+ * HDF5_STORED (below), lengths in bytes. Owned by the caller. */
+struct hdf5_sequences {
+    const uint64_t *lengths;
+    const void *bytes;
+    size_t n;
+};
+
+/* The same of such elements of an open dataset. -EBADF: it is not open; -EFBIG: more than one call can
+ * take; -EOPNOTSUPP also: hdf5_spoils. */
 int hdf5_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
-                         const uint64_t *count, const uint64_t *lengths, const void *bytes,
-                         size_t n);
+                         const uint64_t *count, const struct hdf5_sequences *sequences);
 
 /* Whether libhdf5 cannot write elements of such a datatype without loss: it has compounds with parts
  * of variable length in arrays that are in arrays or in sequences. */
@@ -349,9 +355,17 @@ int hdf5_element_parse(const void *type, size_t n, const char *text, void *eleme
  * sequence in structured chunks (format/slots.h: slot_store). */
 #define HDF5_STORED ((enum sfs_parts)(SFS_LINES + 1))
 
+/* Parts of n elements, at most SFS_MOST_PARTS, from row-major position `first` on, in no more than
+ * `most` bytes. */
+struct hdf5_parts {
+    enum sfs_parts parts;
+    uint64_t first, n;
+    size_t most;
+};
+
 /* As sfs_read_parts, of an open dataset whose elements have variable length or are references. */
-int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, enum sfs_parts parts, uint64_t first,
-               uint64_t n, size_t most, char **bytes, size_t *bytes_n);
+int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_parts *wanted, char **bytes,
+               size_t *bytes_n);
 
 /* As sfs_text. */
 int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);

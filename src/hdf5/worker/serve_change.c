@@ -43,8 +43,8 @@ static int do_write_sequences(struct cursor *in, struct wire *out)
     take_uints(in, count, rank);
     struct sfs_encoded lengths = {.n = take_count(in, 1)};
     lengths.bytes = cursor_bytes(in, lengths.n);
-    struct sfs_encoded bytes = {.n = take_count(in, 1)};
-    bytes.bytes = cursor_bytes(in, bytes.n);
+    struct hdf5_sequences sequences = {.n = take_count(in, 1)};
+    sequences.bytes = cursor_bytes(in, sequences.n);
     const struct open_dataset *dataset;
     int error = serve_find_open(address, rank, in, &dataset);
     if (!error && (!box_product(count, rank, sizeof(uint64_t), &n) || n != lengths.n))
@@ -53,9 +53,8 @@ static int do_write_sequences(struct cursor *in, struct wire *out)
     if (!error && !aligned)
         error = -ENOMEM;
     if (!error) {
-        memcpy(aligned, lengths.bytes, lengths.n);
-        error = local_write_sequences(served.hdf5, address, start, count, aligned, bytes.bytes,
-                                      bytes.n);
+        sequences.lengths = memcpy(aligned, lengths.bytes, lengths.n);
+        error = local_write_sequences(served.hdf5, address, start, count, &sequences);
     }
     free(aligned);
     return serve_put_number(out, error, 0);
