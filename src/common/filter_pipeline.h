@@ -23,4 +23,10 @@ static inline struct filter_pipeline pipeline_of(const struct sfs_dataset_info *
     return (struct filter_pipeline){info->n_filters, info->filters, 0};
 }
 
+/* The mask of a chunk to which none of them was applied. */
+static inline uint32_t pipeline_left_out(const struct filter_pipeline *pipeline)
+{
+    return pipeline->n > 0 ? UINT32_MAX >> (PIPELINE_MOST_FILTERS - pipeline->n) : 0;
+}
+
 #endif

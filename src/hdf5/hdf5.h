@@ -326,7 +326,7 @@ bool hdf5_type_equal(const struct hdf5_owner *owner, const struct sfs_encoded *a
 
 /* Converts n elements in place; buffer has room for n of the larger ones, and so has background,
  * which is needed for compounds only. -EOPNOTSUPP: there is no conversion. */
-int hdf5_convert(const void *from, size_t from_n, const void *to, size_t to_n, size_t n,
+int hdf5_convert(const struct sfs_encoded *from, const struct sfs_encoded *to, size_t n,
                  void *buffer, void *background);
 
 /* One element as JSON, which the caller frees; -EOPNOTSUPP: it has pointers. */

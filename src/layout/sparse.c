@@ -106,10 +106,9 @@ static bool values_at(const struct layout *layout, const uint64_t *scaled,
                       const struct chunk_record *record, uint64_t *address, uint64_t *n)
 {
     const struct sparse *sparse = layout->sparse;
-    size_t n_filters = sparse->header.filters.section[VALUES].n;
-    uint32_t all = n_filters ? UINT32_MAX >> (MAX_FILTERS - n_filters) : 0;
-    bool is_plain = (record->filter_mask[VALUES] & all) == all || n_filters == 0 ||
-                    layout_is_unfiltered(layout, scaled);
+    uint32_t all = pipeline_left_out(&sparse->header.filters.section[VALUES]);
+    bool is_plain =
+        (record->filter_mask[VALUES] & all) == all || layout_is_unfiltered(layout, scaled);
     *address = record->address + record->section_offset[VALUES];
     *n = chunk_record_section_size(&sparse->format, record, VALUES);
     return is_plain && *n == plain_size(sparse, record, VALUES) && *n % layout->element_size == 0 &&
@@ -256,9 +255,9 @@ static int decode_selection(const struct layout *layout, const struct decoding *
         structure_summed("selection section", chunk->record->address,
                          (const unsigned char *)section->bytes, section->n, &why))
         return failed(layout, chunk, "the checksum of its selection section is wrong");
-    int error = selection_decode(section->bytes, section->n - CHECKSUM_BYTES, layout->rank,
-                                 layout->chunk_dims, most_run_bytes(layout, chunk->record),
-                                 &selection, &reason);
+    const struct sfs_encoded space = {section->bytes, section->n - CHECKSUM_BYTES};
+    int error = selection_decode(&space, layout->rank, layout->chunk_dims,
+                                 most_run_bytes(layout, chunk->record), &selection, &reason);
     if (error == -EILSEQ)
         return failed(layout, chunk, reason);
     if (error)

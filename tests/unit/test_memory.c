@@ -452,7 +452,8 @@ static int select_all_sorts(void)
     void *encoded = NULL;
     const char *why;
     size_t n;
-    int error = selection_decode(points, sizeof(points), 2, dims, 1000, &selection, &why);
+    int error = selection_decode(&(struct sfs_encoded){points, sizeof(points)}, 2, dims, 1000,
+                                 &selection, &why);
     for (uint64_t row = 0; row < 9 && !error; row++) /* columns 0, 4, 6 to 8, but not together */
         for (uint64_t column = 0; column < 9 && !error; column++)
             if (column == 4 || (column == 0 && row % 4 < 2) || (column > 5 && row % 3 > 0))
@@ -469,7 +470,8 @@ static int select_all_sorts(void)
     if (!error)
         error = selection_encode(2, dims, NULL, &runs, SELECTION_SMALLEST, &encoded, &n);
     if (!error)
-        error = selection_decode(encoded, n, 2, dims, 1000, &selection, &why);
+        error =
+            selection_decode(&(struct sfs_encoded){encoded, n}, 2, dims, 1000, &selection, &why);
     selection_free(&selection);
     free(encoded);
     runs_free(&result);
@@ -530,7 +532,8 @@ static int convert_elements(void)
     if (!error)
         error = hdf5_element_parse(type, n, "77", element);
     if (!error)
-        error = hdf5_convert(type, n, wide, wide_n, 1, element, background);
+        error = hdf5_convert(&(struct sfs_encoded){type, n}, &(struct sfs_encoded){wide, wide_n}, 1,
+                             element, background);
     if (!error)
         error = hdf5_element_json(NULL, wide, wide_n, element, &json);
     if (!error) {

@@ -88,7 +88,7 @@ static size_t take_stored(struct cursor *in, int rank, unsigned n, struct hdf5_s
 }
 
 /* Which of them are where they were placed, one bit for each. */
-static int put_stored(uint64_t address, const struct hdf5_stored *chunks, const uint64_t *places,
+static int put_stored(uint64_t address, struct hdf5_stored *chunks, const uint64_t *places,
                       unsigned n, const char *bytes, uint64_t *taken)
 {
     int error = 0;
@@ -96,8 +96,8 @@ static int put_stored(uint64_t address, const struct hdf5_stored *chunks, const 
     for (unsigned i = 0; i < n && !error; i++) {
         struct driver_placed placed = {.address = places[i],
                                        .n = places[i] == UINT64_MAX ? 0 : chunks[i].n};
-        error = dataset_put_chunk(served.hdf5, address, chunks[i].start, chunks[i].mask, bytes,
-                                  chunks[i].n, &placed);
+        chunks[i].bytes = bytes;
+        error = dataset_put_chunk(served.hdf5, address, &chunks[i], &placed);
         *taken |= (uint64_t)placed.is_taken << i;
         bytes += chunks[i].n;
     }
