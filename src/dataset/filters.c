@@ -17,7 +17,8 @@ int sfs_filters_encode(const struct sfs_filter *filters, size_t n_filters, const
     if (!filter_is_native(&pipeline))
         return -EOPNOTSUPP;
     int error = filters_encode(&pipeline, bytes, n, encoded, n_encoded);
-    *mask = pipeline.mask;
+    if (!error)
+        *mask = pipeline.mask;
     return error;
 }
 

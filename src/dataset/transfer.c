@@ -720,19 +720,18 @@ int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *sp
 
 /* ---- Transfers that are checked first ---- */
 
-int transfer_open(struct sfs_dataset *dataset, const struct sfs_encoded *type,
-                  const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
-                  void *buffer, bool passing, struct transfer **out)
+int transfer_open(const struct sfs_io *io, struct transfer **out)
 {
     struct transfer *transfer = malloc(sizeof(*transfer));
     if (!transfer)
         return -ENOMEM;
-    int error = transfer_begin(transfer, dataset, type, memory_space, space, buffer);
+    int error =
+        transfer_begin(transfer, io->dataset, io->type, io->memory_space, io->space, io->to);
     if (error) {
         free(transfer);
         return error;
     }
-    transfer->passing = passing;
+    transfer->passing = io->flags & SFS_SKIP_CACHE;
     *out = transfer;
     return 0;
 }

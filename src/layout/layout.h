@@ -169,12 +169,11 @@ struct layout {
     pthread_rwlock_t *commit_lock; /* of the file; held for reading while a chunk is stored */
 };
 
-/* Chooses the layout of a dataset, of which store, hdf5, info, dataset, path and sparse are set, and all
- * that follows from them is 0: sparse if sparse is not NULL, else a dense one (storage), whose elements
- * must have no pointers. What these point to, and storage, must outlive it; nothing is to be freed.
- * memory: of the cache in bytes, for which pieces of virtual datasets are cut. Both errors are logged:
- * -EFBIG: a chunk does not fit in memory; -EIO: contiguous, and fewer bytes are stored than its elements
- * take. */
+/* Chooses the layout of a dataset, whose store, hdf5, info, dataset, path and sparse are set, while all
+ * that it chooses is 0: sparse if sparse is not NULL, else a dense one (storage), whose elements must
+ * have no pointers. What these point to, and storage, must outlive it; nothing is to be freed. memory:
+ * of the cache in bytes, for which pieces of virtual datasets are cut. Both errors are logged: -EFBIG:
+ * a chunk does not fit in memory; -EIO: contiguous, and fewer bytes are stored than its elements take. */
 int layout_init(struct layout *layout, const struct hdf5_storage *storage, size_t memory);
 
 extern const struct layout_ops layout_chunked;
