@@ -35,13 +35,11 @@ static size_t decode_bytes(const struct layout *layout, const struct chunk_recor
     return pool_block_size(layout->chunk_bytes);
 }
 
-static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
-                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+static int decode(struct layout *layout, const struct decoding *chunk)
 {
-    (void)scaled, (void)record, (void)parts, (void)stored;
-    int error = form_new_elements(layout, form, pool);
+    int error = form_new_elements(layout, chunk->form, chunk->pool);
     if (!error)
-        memset(form->elements, 0, layout->chunk_bytes);
+        memset(chunk->form->elements, 0, layout->chunk_bytes);
     return error;
 }
 

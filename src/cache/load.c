@@ -188,9 +188,10 @@ int loading_decode(struct loading *loading)
     int error = 0;
     if (loading->stored)
         revalidate_note(chunk, loading->offset, loading->n, loading->stored);
+    const struct decoding decoding = {chunk->scaled,   &chunk->record, loading->missing,
+                                      loading->stored, &cache->pool,   &loading->made};
     if (layout->ops->decode && loading->missing)
-        error = layout->ops->decode(layout, chunk->scaled, &chunk->record, loading->missing,
-                                    loading->stored, &cache->pool, &loading->made);
+        error = layout->ops->decode(layout, &decoding);
     return error ? error
                  : choose_form(cache, layout, loading->wanted, loading->missing, &loading->made);
 }

@@ -24,18 +24,11 @@ static bool has_chunks(const struct sfs_dataset *dataset)
     return dataset->sparse || is_dense(dataset);
 }
 
-/* A filter mask in which all filters of a section are left out. */
-static uint32_t all_left_out(const struct layout *layout, int section)
-{
-    size_t n = layout->sparse->header.filters.section[section].n;
-    return n > 0 ? UINT32_MAX >> (MAX_FILTERS - n) : 0;
-}
-
 /* The bits of a dense dataset's filters. */
 static uint32_t dense_filters(const struct layout *layout)
 {
-    size_t n = layout->info->n_filters;
-    return n > 0 ? UINT32_MAX >> (MAX_FILTERS - n) : 0;
+    const struct filter_pipeline filters = pipeline_of(layout->info);
+    return pipeline_left_out(&filters);
 }
 
 static void describe_dense(const struct layout *layout, const struct chunk_record *record,
@@ -60,11 +53,13 @@ static void describe_chunk(const struct layout *layout, const uint64_t *scaled,
         return;
     }
     const struct chunk_record_format *format = &layout->sparse->format;
+    const struct dataset_header *header = &layout->sparse->header;
     for (int i = 0; i < format->n_sections; i++) {
         info->section_size[i] = chunk_record_section_size(format, record, i);
         info->unfiltered_size[i] =
-            layout->sparse->header.filtered ? record->unfiltered_size[i] : info->section_size[i];
-        info->filter_mask[i] = is_unfiltered ? all_left_out(layout, i) : record->filter_mask[i];
+            header->filtered ? record->unfiltered_size[i] : info->section_size[i];
+        info->filter_mask[i] =
+            is_unfiltered ? pipeline_left_out(&header->filters.section[i]) : record->filter_mask[i];
     }
 }
 
@@ -193,7 +188,7 @@ static bool has_right_masks(const struct layout *layout, const uint64_t *scaled,
     if (!layout_is_unfiltered(layout, scaled))
         return true;
     for (int i = 0; i < layout->sparse->format.n_sections; i++) {
-        uint32_t mask = all_left_out(layout, i);
+        uint32_t mask = pipeline_left_out(&layout->sparse->header.filters.section[i]);
         if (info->section_size[i] > 0 && (info->filter_mask[i] & mask) != mask)
             return false;
     }
@@ -257,12 +252,13 @@ static int check_sections(struct sfs_dataset *dataset, const uint64_t *scaled,
 {
     struct layout *layout = &dataset->layout;
     struct cache_form form = {0};
+    const struct decoding decoding = {
+        scaled, &encoded->record, PART_DEFINED | PART_VALUES | PART_HEAP, encoded->bytes, pool,
+        &form};
     struct why why;
     if (chunk_record_check(&dataset->sparse->format, UINT64_MAX, 0, &encoded->record, &why) < 0)
         return -EINVAL;
-    int error =
-        layout->ops->decode(layout, scaled, &encoded->record,
-                            PART_DEFINED | PART_VALUES | PART_HEAP, encoded->bytes, pool, &form);
+    int error = layout->ops->decode(layout, &decoding);
     if (!error)
         error = sequences_check(layout, cache_chunk_limit(dataset->file->cache), scaled, UINT64_MAX,
                                 &form);
@@ -282,10 +278,11 @@ static int check_dense(struct sfs_dataset *dataset, const uint64_t *scaled,
 {
     struct layout *layout = &dataset->layout;
     struct cache_form form = {0};
+    const struct decoding decoding = {scaled, &encoded->record, PART_VALUES, encoded->bytes, pool,
+                                      &form};
     if (!layout->ops->decode)
         return encoded->n == layout->chunk_bytes ? 0 : -EINVAL;
-    int error = layout->ops->decode(layout, scaled, &encoded->record, PART_VALUES, encoded->bytes,
-                                    pool, &form);
+    int error = layout->ops->decode(layout, &decoding);
     form_free(&form, pool);
     return error == -EIO ? -EINVAL : error;
 }

@@ -88,8 +88,8 @@ static bool keeps_count(const struct sfs_filter *filter)
  * for other datatypes, too: what they do to one element tells. */
 static int count_each_section(struct sfs_dataset_info *info)
 {
+    struct filter_pipeline first = {1, info->filters, 0};
     size_t place, n;
-    uint32_t mask;
     void *encoded;
     if (info->n_filters == 0 || !keeps_count(info->filters) ||
         !filter_counts_elements(info->filters, &place))
@@ -98,7 +98,7 @@ static int count_each_section(struct sfs_dataset_info *info)
     void *element = calloc(1, info->type.size);
     if (!element)
         return -ENOMEM;
-    int error = filters_encode(info->filters, 1, element, info->type.size, &encoded, &n, &mask);
+    int error = filters_encode(&first, element, info->type.size, &encoded, &n);
     if (!error)
         free(encoded);
     free(element);
@@ -176,7 +176,7 @@ static int check_elements(const struct sfs_file *file, const char *path,
     for (int section = 0; section < MAX_SECTIONS; section++) {
         size_t n = create->n_filters[section];
         const struct sfs_filter *filters = create->filters[section];
-        bool native = filter_is_native(filters, n);
+        bool native = filter_is_native(&(struct filter_pipeline){n, filters, 0});
         if (n > MAX_FILTERS)
             return refused(file, path, -EINVAL, "too many filters");
         for (size_t i = 0; i < n; i++) {
@@ -344,10 +344,10 @@ static int convert_header(struct sfs_file *file, const char *path, uint64_t addr
     }
     struct sfs_filter given[MAX_FILTERS];
     struct section_filters filters = {
-        .section = {{create->n_filters[0], (struct sfs_filter *)create->filters[0]},
+        .section = {{create->n_filters[0], create->filters[0], 0},
                     {is_adapted ? info.n_filters : create->n_filters[1],
-                     is_adapted ? info.filters : complete(create, &together, given)},
-                    {create->n_filters[2], (struct sfs_filter *)create->filters[2]}},
+                     is_adapted ? info.filters : complete(create, &together, given), 0},
+                    {create->n_filters[2], create->filters[2], 0}},
         .is_rfc = layout_message_is_rfc(layout),
         .first = layout->first_section};
 
@@ -506,8 +506,8 @@ static int write_sequences(struct sfs_dataset *dataset, const struct box *box,
                                &bytes, &bytes_n);
     pthread_rwlock_rdlock(&file->commit_lock);
     if (!error)
-        error = hdf5_write_sequences(file->hdf5, dataset->address, box->start, box->count, lengths,
-                                     bytes, bytes_n);
+        error = hdf5_write_sequences(file->hdf5, dataset->address, box->start, box->count,
+                                     &(struct hdf5_sequences){lengths, bytes, bytes_n});
     pthread_rwlock_unlock(&file->commit_lock);
     free(lengths);
     free(bytes);

@@ -220,7 +220,7 @@ static int open_series(struct sfs_dataset *dataset, struct series **of)
 /* Next to a filter that is not ours libhdf5 runs all filters. */
 static void look_for_filters(size_t n, struct sfs_filter *filters)
 {
-    bool native = filter_is_native(filters, n);
+    bool native = filter_is_native(&(struct filter_pipeline){n, filters, 0});
     for (size_t i = 0; i < n; i++) {
         struct sfs_filter *filter = &filters[i];
         filter->is_missing = !native && !hdf5_filter_available(filter->id);
@@ -265,15 +265,20 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     look_for_filters(dataset->info.n_filters, dataset->info.filters);
     look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
     look_for_filters(dataset->info.n_heap_filters, dataset->info.heap_filters);
+    dataset->layout = (struct layout){
+        .store = file->store,
+        .hdf5 = file->hdf5,
+        .info = &dataset->info,
+        .dataset = address,
+        .path = own_path,
+        .slots = dataset->slots,
+        .fill_missing = file->fill_missing,
+        .sparse = dataset->sparse,
+        .said_missing = sfs_missing_filter(&dataset->info) ? &dataset->said_missing : NULL,
+        .commit_lock = &file->commit_lock,
+    };
     if (!error && (dataset->sparse || !dataset->info.type.has_pointers))
-        error = layout_init(&dataset->layout, file->store, file->hdf5, address, own_path,
-                            &dataset->info, &dataset->storage, dataset->sparse,
-                            cache_limit(file->cache), why);
-    dataset->layout.slots = dataset->slots;
-    dataset->layout.commit_lock = &file->commit_lock;
-    dataset->layout.fill_missing = file->fill_missing;
-    if (sfs_missing_filter(&dataset->info))
-        dataset->layout.said_missing = &dataset->said_missing;
+        error = layout_init(&dataset->layout, &dataset->storage, cache_limit(file->cache), why);
     dataset->committed_end = dataset->flush_end = dataset->layout.dims[0];
     if (!error && dataset->layout.ops) {
         error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);

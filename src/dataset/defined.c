@@ -446,11 +446,10 @@ uint64_t dataset_position_of(const struct sfs_defined *defined, uint64_t n)
 }
 
 /* Gathers n values, n > 0, from the first-th on, chunk by chunk where the pieces of the box are
- * intervals of it and of their chunks, as where frames are chunks. *done false: they are not, some
- * values may have been read. */
+ * intervals of it and of their chunks, as where frames are chunks. 1; 0: they are not, some values may
+ * have been read; or an error. */
 static int gather_in_order(struct sfs_dataset *dataset, const struct box *box,
-                           const struct sfs_defined *defined, uint64_t first, uint64_t n, char *to,
-                           bool *done)
+                           const struct sfs_defined *defined, uint64_t first, uint64_t n, char *to)
 {
     const struct layout *layout = &dataset->layout;
     const struct runs runs = dataset_runs_of(defined);
@@ -459,7 +458,6 @@ static int gather_in_order(struct sfs_dataset *dataset, const struct box *box,
     uint64_t place, in_chunk, length;
     struct piece piece;
     int error = 0;
-    *done = false;
     if (!dataset->sparse || piece_number(layout, box) > n)
         return 0;
     for (bool more = piece_first(layout, box, &piece); more && !error;
@@ -482,8 +480,7 @@ static int gather_in_order(struct sfs_dataset *dataset, const struct box *box,
         to += (size_t)part.elements * layout->element_size;
         runs_free(&part);
     }
-    *done = !error;
-    return error;
+    return error ? error : 1;
 }
 
 static int read_values_once(struct sfs_dataset *dataset, const struct sfs_slab *slab,
@@ -499,11 +496,9 @@ static int read_values_once(struct sfs_dataset *dataset, const struct sfs_slab *
         return error;
     if (first > defined->elements || n > defined->elements - first)
         return -EINVAL;
-    bool done = n == 0;
-    if (n > 0)
-        error = gather_in_order(dataset, &box, defined, first, n, buffer, &done);
-    if (error || done)
-        return error;
+    int done = n > 0 ? gather_in_order(dataset, &box, defined, first, n, buffer) : 1;
+    if (done != 0)
+        return done < 0 ? done : 0;
     size_t size = dataset->layout.element_size;
     uint64_t window_elements = size < WINDOW_BYTES ? WINDOW_BYTES / size : 1;
     char *window = malloc(window_elements * size), *to = buffer;

@@ -190,7 +190,8 @@ static int decode_chunk(struct checking *checking, const uint64_t *scaled,
         return -ENOMEM;
     int error = read_chunk(checking, scaled, record, offset, stored, n);
     if (!error)
-        error = layout->ops->decode(layout, scaled, record, parts, stored, &checking->pool, &form);
+        error = layout->ops->decode(
+            layout, &(struct decoding){scaled, record, parts, stored, &checking->pool, &form});
     if (!error)
         error = sequences_check(layout, most, scaled, record->address, &form);
     form_free(&form, &checking->pool);
@@ -221,13 +222,13 @@ static bool is_decodable(struct checking *checking, const uint64_t *scaled,
     for (int section = 0; section < sparse->format.n_sections; section++) {
         if (chunk_record_section_size(&sparse->format, record, section) == 0)
             continue;
-        size_t n = sparse->header.filters.section[section].n;
-        const struct sfs_filter *filters = sparse->header.filters.section[section].filters;
-        bool native = filter_is_native(filters, n);
-        for (size_t i = 0; i < n && !native; i++) {
-            if (record->filter_mask[section] >> i & 1 || hdf5_filter_available(filters[i].id))
+        const struct filter_pipeline *pipeline = &sparse->header.filters.section[section];
+        bool native = filter_is_native(pipeline);
+        for (size_t i = 0; i < pipeline->n && !native; i++) {
+            int id = pipeline->filters[i].id;
+            if (record->filter_mask[section] >> i & 1 || hdf5_filter_available(id))
                 continue;
-            report_missing(checking, filters[i].id);
+            report_missing(checking, id);
             decodable = false;
         }
     }

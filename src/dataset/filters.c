@@ -13,21 +13,26 @@ bool sfs_filter_library(size_t i, char *text, size_t n)
 int sfs_filters_encode(const struct sfs_filter *filters, size_t n_filters, const void *bytes,
                        size_t n, void **encoded, size_t *n_encoded, uint32_t *mask)
 {
-    if (!filter_is_native(filters, n_filters))
+    struct filter_pipeline pipeline = {n_filters, filters, 0};
+    if (!filter_is_native(&pipeline))
         return -EOPNOTSUPP;
-    return filters_encode(filters, n_filters, bytes, n, encoded, n_encoded, mask);
+    int error = filters_encode(&pipeline, bytes, n, encoded, n_encoded);
+    if (!error)
+        *mask = pipeline.mask;
+    return error;
 }
 
 int sfs_filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
                        const void *encoded, size_t n_encoded, void *bytes, size_t n)
 {
-    if (!filter_is_native(filters, n_filters))
+    const struct filter_pipeline pipeline = {n_filters, filters, mask};
+    if (!filter_is_native(&pipeline))
         return -EOPNOTSUPP;
-    size_t room = filter_scratch(filters, n_filters, n);
+    size_t room = filter_scratch(&pipeline, n);
     void *scratch = room > 0 ? malloc(room) : NULL;
     if (room > 0 && !scratch)
         return -ENOMEM;
-    int error = filters_decode(filters, n_filters, mask, encoded, n_encoded, scratch, bytes, n);
+    int error = filters_decode(&pipeline, encoded, n_encoded, scratch, bytes, n);
     free(scratch);
     return error == -EILSEQ ? -EIO : error;
 }

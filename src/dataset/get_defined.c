@@ -105,8 +105,8 @@ static int get_defined_of(struct sfs_dataset *dataset, const struct sfs_encoded 
     int error = find_defined(&finding);
     *encoded = NULL;
     if (!error && space)
-        error = selection_keep_points(space->bytes, space->n, dataset->info.rank,
-                                      dataset->layout.dims, &found, encoded, n);
+        error = selection_keep_points(space, dataset->info.rank, dataset->layout.dims, &found,
+                                      encoded, n);
     if (!error && !*encoded)
         error = encode_found(dataset, &found, encoded, n);
     runs_free(&found);

@@ -113,12 +113,10 @@ static int check_slab(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
 static int check_part(struct part_of_many *part)
 {
     const struct sfs_io *io = part->io;
-    bool passing = io->flags & SFS_SKIP_CACHE;
     if (io->dataset->info.type.has_pointers)
         return -EOPNOTSUPP;
     return io->slab ? check_slab(io->dataset, io->slab, &part->box)
-                    : transfer_open(io->dataset, io->type, io->memory_space, io->space, io->to,
-                                    passing, &part->transfer);
+                    : transfer_open(io, &part->transfer);
 }
 
 /* ---- Reading ---- */

@@ -190,7 +190,7 @@ static int write_one_call(const struct calling *calling, const struct box *box, 
     (void)slot_store(calling->slots, &all, stored);
     pthread_rwlock_rdlock(&file->commit_lock);
     int error = hdf5_write_sequences(file->hdf5, calling->dataset->address, box->start, box->count,
-                                     lengths, stored, bytes);
+                                     &(struct hdf5_sequences){lengths, stored, bytes});
     pthread_rwlock_unlock(&file->commit_lock);
     free(stored);
     if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP || error == -EFBIG)

@@ -281,9 +281,7 @@ int sfs_reference_encode(uint64_t address, const struct sfs_encoded *space, void
     void *region = NULL;
     size_t region_n = 0;
     const char *why;
-    int error =
-        space ? selection_region_encode(space->bytes, space->n, SIZE_MAX, &region, &region_n, &why)
-              : 0;
+    int error = space ? selection_region_encode(space, SIZE_MAX, &region, &region_n, &why) : 0;
     if (error)
         return error == -EILSEQ ? -EINVAL : error;
     char *made = malloc(REFERENCE_ADDRESS_BYTES + region_n);

@@ -19,14 +19,23 @@
 #define ASK_EVERY 4096 /* elements, whether the call is to end early */
 #define ALIGNMENT 16   /* of sequences in memory */
 
+/* A chunk, and its heap. */
+struct filled {
+    struct layout *layout;
+    size_t most; /* bytes that it may take in memory */
+    const uint64_t *scaled;
+    uint64_t address;              /* UINT64_MAX: not known */
+    const struct cache_form *form; /* NULL: nothing of the chunk is defined */
+    struct heap *heap;
+};
+
 /* One call. */
 struct reading {
-    struct sfs_dataset *dataset;
+    const struct sfs_dataset *dataset;
+    struct filled in; /* while has_chunk */
     bool has_chunk;
     uint64_t scaled[SFS_MAX_RANK];
-    const struct cache_form *form; /* pinned; NULL: nothing of the chunk is defined */
-    struct chunk *chunk;
-    struct heap *heap;
+    struct chunk *chunk; /* pinned */
 };
 
 bool sequences_are_read(const struct sfs_dataset *dataset)
@@ -43,51 +52,56 @@ static void leave_chunk(struct reading *reading)
 {
     if (!reading->has_chunk)
         return;
-    heap_close(reading->heap);
+    heap_close(reading->in.heap);
     cache_return(reading->chunk);
-    reading->heap = NULL;
+    reading->in.heap = NULL;
     reading->has_chunk = false;
 }
 
-/* Says what is wrong with a chunk, which the form does not say where it is. */
-static int damaged(struct layout *layout, const uint64_t *scaled, uint64_t address,
-                   const struct why *why)
+/* Says what is wrong with a chunk, of which the index says where it is if that is not known. */
+static int damaged(const struct filled *chunk, const struct why *why)
 {
+    struct layout *layout = chunk->layout;
     struct chunk_record record;
-    if (address == UINT64_MAX && layout->ops->lookup(layout, scaled, &record) == 0 && record.exists)
+    uint64_t address = chunk->address;
+    if (address == UINT64_MAX && layout->ops->lookup(layout, chunk->scaled, &record) == 0 &&
+        record.exists)
         address = record.address;
-    return layout_failed(layout, scaled, address, why->text);
+    return layout_failed(layout, chunk->scaled, address, why->text);
 }
 
 /* It takes memory for where its sequences are, besides its own. */
-static int open_heap(struct layout *layout, size_t most, const uint64_t *scaled, uint64_t address,
-                     const struct cache_form *form, struct heap **heap)
+static int open_heap(struct filled *chunk)
 {
     struct why why;
-    size_t n = form->heap_size;
-    int error = layout_check_bytes(layout, scaled, address, size_product(n, HEAP_FACTOR), most);
+    size_t n = chunk->form->heap_size;
+    int error = layout_check_bytes(chunk->layout, chunk->scaled, chunk->address,
+                                   size_product(n, HEAP_FACTOR), chunk->most);
     if (error)
         return error;
-    error = heap_open(form->heap, n ? n - CHECKSUM_BYTES : 0, heap, &why);
-    return error == -EILSEQ ? damaged(layout, scaled, address, &why) : error;
+    error = heap_open(chunk->form->heap, n ? n - CHECKSUM_BYTES : 0, &chunk->heap, &why);
+    return error == -EILSEQ ? damaged(chunk, &why) : error;
 }
 
 /* Has the chunk ready that is at these scaled coordinates. */
 static int get_chunk(struct reading *reading, const uint64_t *scaled)
 {
-    struct sfs_dataset *dataset = reading->dataset;
+    const struct sfs_dataset *dataset = reading->dataset;
     size_t n = (size_t)dataset->layout.rank * sizeof(*scaled);
     if (reading->has_chunk && memcmp(reading->scaled, scaled, n) == 0)
         return 0;
     leave_chunk(reading);
-    int error = cache_pin(dataset->cache, scaled, PART_PACKED, &reading->form, &reading->chunk);
+    int error = cache_pin(dataset->cache, scaled, PART_PACKED, &reading->in.form, &reading->chunk);
     if (error)
         return error;
     reading->has_chunk = true;
     memcpy(reading->scaled, scaled, n);
-    if (reading->form)
-        error = open_heap(&dataset->layout, cache_chunk_limit(dataset->file->cache), scaled,
-                          UINT64_MAX, reading->form, &reading->heap);
+    reading->in.layout = (struct layout *)&dataset->layout;
+    reading->in.most = cache_chunk_limit(dataset->file->cache);
+    reading->in.scaled = reading->scaled;
+    reading->in.address = UINT64_MAX;
+    if (reading->in.form)
+        error = open_heap(&reading->in);
     if (error)
         leave_chunk(reading);
     return error;
@@ -95,49 +109,46 @@ static int get_chunk(struct reading *reading, const uint64_t *scaled)
 
 /* What the k-th slot of the index-th defined element of a chunk leads to: n base elements, but n
  * bytes if these have slots themselves. */
-static int find_in(struct layout *layout, const uint64_t *scaled, uint64_t address,
-                   const struct cache_form *form, const struct heap *heap, uint64_t index, size_t k,
-                   const void **sequence, uint64_t *n)
+static int find_in(const struct filled *chunk, uint64_t index, size_t k, const void **sequence,
+                   uint64_t *n)
 {
     struct why why;
-    const struct slots *slots = layout->slots, *base = slots->slot[k].base;
-    const char *slot = (const char *)form->values + index * slots->size + slots->slot[k].at;
-    int error = heap_find(heap, slot, base->n ? 0 : base->size, sequence, n, &why);
-    return error == -EILSEQ ? damaged(layout, scaled, address, &why) : error;
+    const struct slots *slots = chunk->layout->slots, *base = slots->slot[k].base;
+    const char *slot = (const char *)chunk->form->values + index * slots->size + slots->slot[k].at;
+    int error = heap_find(chunk->heap, slot, base->n ? 0 : base->size, sequence, n, &why);
+    return error == -EILSEQ ? damaged(chunk, &why) : error;
 }
 
-static int check_slot(struct layout *layout, const uint64_t *scaled, uint64_t address,
-                      const struct cache_form *form, const struct heap *heap, uint64_t index,
-                      size_t k)
+static int check_slot(const struct filled *chunk, uint64_t index, size_t k)
 {
-    const struct slots *base = layout->slots->slot[k].base;
+    const struct slots *base = chunk->layout->slots->slot[k].base;
     const void *sequence;
     uint64_t n;
     size_t bytes;
     struct why why;
-    int error = find_in(layout, scaled, address, form, heap, index, k, &sequence, &n);
+    int error = find_in(chunk, index, k, &sequence, &n);
     if (error || n == 0 || (base->n == 0 && !base->is_reference))
         return error;
     size_t stored = (size_t)n;
     error = slot_measure(base, sequence, stored, &n, &bytes, &why);
     if (!error)
         error = references_check(base, sequence, stored, &why);
-    return error ? damaged(layout, scaled, address, &why) : 0;
+    return error ? damaged(chunk, &why) : 0;
 }
 
 int sequences_check(struct layout *layout, size_t most, const uint64_t *scaled, uint64_t address,
                     const struct cache_form *form)
 {
-    struct heap *heap;
+    struct filled chunk = {layout, most, scaled, address, form, NULL};
     if (!layout->slots)
         return 0;
-    int error = open_heap(layout, most, scaled, address, form, &heap);
+    int error = open_heap(&chunk);
     if (error)
         return error;
     for (uint64_t i = 0; i < form->defined.elements && !error; i++)
         for (size_t k = 0; k < layout->slots->n && !error; k++)
-            error = check_slot(layout, scaled, address, form, heap, i, k);
-    heap_close(heap);
+            error = check_slot(&chunk, i, k);
+    heap_close(chunk.heap);
     return error;
 }
 
@@ -146,13 +157,12 @@ int sequences_check(struct layout *layout, size_t most, const uint64_t *scaled, 
 static int find_at(const struct reading *reading, uint64_t position, const void **sequence,
                    uint64_t *n)
 {
-    const struct cache_form *form = reading->form;
+    const struct cache_form *form = reading->in.form;
     *sequence = NULL;
     *n = 0;
     if (!form || !runs_contain(&form->defined, position))
         return 0;
-    return find_in(&reading->dataset->layout, reading->scaled, UINT64_MAX, form, reading->heap,
-                   runs_rank(&form->defined, position), 0, sequence, n);
+    return find_in(&reading->in, runs_rank(&form->defined, position), 0, sequence, n);
 }
 
 /* The same of one element of the dataset. */
@@ -195,13 +205,12 @@ static int put(struct reading *reading, enum sfs_parts parts, uint64_t element, 
     return 0;
 }
 
-static int put_all(struct reading *reading, enum sfs_parts parts, uint64_t first, uint64_t n,
-                   size_t most, FILE *out)
+static int put_all(struct reading *reading, const struct hdf5_parts *wanted, FILE *out)
 {
     int error = 0;
-    for (uint64_t i = 0; i < n && !error; i++) {
-        error = put(reading, parts, first + i, out);
-        if (!error && (uint64_t)ftello(out) > most)
+    for (uint64_t i = 0; i < wanted->n && !error; i++) {
+        error = put(reading, wanted->parts, wanted->first + i, out);
+        if (!error && (uint64_t)ftello(out) > wanted->most)
             error = -EFBIG;
         if (!error && i % ASK_EVERY == ASK_EVERY - 1)
             error = interrupt_check();
@@ -209,9 +218,10 @@ static int put_all(struct reading *reading, enum sfs_parts parts, uint64_t first
     return error;
 }
 
-int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
-                   size_t most, char **bytes, size_t *bytes_n)
+int sequences_read(struct sfs_dataset *dataset, const struct hdf5_parts *wanted, char **bytes,
+                   size_t *bytes_n)
 {
+    const enum sfs_parts parts = wanted->parts;
     const struct sfs_type *type = &dataset->info.type;
     struct reading reading = {.dataset = dataset};
     if (parts == SFS_LINES ? !type->is_string : parts == SFS_SEQUENCES && type->is_string)
@@ -219,7 +229,7 @@ int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t f
     FILE *out = open_memstream(bytes, bytes_n);
     if (!out)
         return -ENOMEM;
-    int error = put_all(&reading, parts, first, n, most, out);
+    int error = put_all(&reading, wanted, out);
     leave_chunk(&reading);
     if (fclose(out) != 0 && !error)
         error = -ENOMEM;
@@ -258,13 +268,12 @@ static int make_room(struct collection *all, size_t bytes)
 static int keep_stored(struct collection *all, const struct slots *base, const void *stored,
                        size_t n, char *slot)
 {
-    const struct reading *reading = &all->reading;
     uint64_t elements;
     size_t bytes;
     struct why why;
     int error = slot_measure(base, stored, n, &elements, &bytes, &why);
     if (error)
-        return damaged(&reading->dataset->layout, reading->scaled, UINT64_MAX, &why);
+        return damaged(&all->reading.in, &why);
     error = make_room(all, bytes);
     if (error)
         return error;
@@ -277,12 +286,11 @@ static int keep_stored(struct collection *all, const struct slots *base, const v
 
 static int keep_slot(struct collection *all, uint64_t index, size_t k, char *slot)
 {
-    const struct reading *reading = &all->reading;
-    const struct slots *base = reading->dataset->layout.slots->slot[k].base;
+    const struct filled *chunk = &all->reading.in;
+    const struct slots *base = chunk->layout->slots->slot[k].base;
     const void *sequence;
     uint64_t n;
-    int error = find_in(&reading->dataset->layout, reading->scaled, UINT64_MAX, reading->form,
-                        reading->heap, index, k, &sequence, &n);
+    int error = find_in(chunk, index, k, &sequence, &n);
     slot_put(slot, NULL, 0);
     if (error || n == 0)
         return error;
@@ -293,7 +301,7 @@ static int keep_slot(struct collection *all, uint64_t index, size_t k, char *slo
 /* The element at a position of the chunk that is ready. */
 static int keep(struct collection *all, uint64_t position, char *element)
 {
-    const struct cache_form *form = all->reading.form;
+    const struct cache_form *form = all->reading.in.form;
     const struct slots *slots = all->reading.dataset->layout.slots;
     int error = 0;
     if (!form || !runs_contain(&form->defined, position))
@@ -342,7 +350,7 @@ static int join(struct collection *all, size_t count, void **elements)
 int sequences_read_selected(struct sfs_dataset *dataset, const struct selection *selection,
                             void **elements)
 {
-    struct collection all = {.reading = {.dataset = dataset}, .order = selection->order};
+    struct collection all = {.reading.dataset = dataset, .order = selection->order};
     size_t count = size_of(selection->values);
     if (size_product(count, dataset->layout.slots->size) >= SIZE_MAX / 2)
         return -ENOMEM;

@@ -14,10 +14,12 @@ bool sequences_are_read(const struct sfs_dataset *dataset);
 /* Whether each is a string or a sequence, of elements without such parts, and nothing else. */
 bool sequences_are_all(const struct sfs_dataset *dataset);
 
+struct hdf5_parts;
+
 /* As sfs_read_parts, where they are all. What is not defined is an empty sequence. Errors are
  * logged; -EINTR. */
-int sequences_read(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
-                   size_t most, char **bytes, size_t *bytes_n);
+int sequences_read(struct sfs_dataset *dataset, const struct hdf5_parts *wanted, char **bytes,
+                   size_t *bytes_n);
 
 struct selection;
 

@@ -33,8 +33,8 @@ int sfs_decode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
             return -EINVAL;
     if (!box_product(slab->count, slab->rank, 1, &elements))
         return refuse(dataset, "too many elements");
-    int error = selection_decode(encoded, n, space_rank, slab->count + others, DECODED_BYTES,
-                                 &selection, &why);
+    int error = selection_decode(&(struct sfs_encoded){encoded, n}, space_rank,
+                                 slab->count + others, DECODED_BYTES, &selection, &why);
     if (error)
         return error == -EILSEQ ? refuse(dataset, why) : error;
     free(selection.order); /* it is the order of values that are not given here */

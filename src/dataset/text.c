@@ -233,28 +233,29 @@ static int nested_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n,
 }
 
 /* What libhdf5 reads. */
-static int library_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first,
-                         uint64_t n, size_t most, char **bytes, size_t *bytes_n)
+static int library_parts(struct sfs_dataset *dataset, const struct hdf5_parts *wanted, char **bytes,
+                         size_t *bytes_n)
 {
-    int error = check_sources(dataset, first, n);
+    int error = check_sources(dataset, wanted->first, wanted->n);
     return error ? error
-                 : hdf5_parts(dataset->file->hdf5, dataset->address, parts, first, n, most, bytes,
-                              bytes_n);
+                 : hdf5_parts(dataset->file->hdf5, dataset->address, wanted, bytes, bytes_n);
 }
 
 int dataset_stored_elements(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
                             char **bytes, size_t *bytes_n)
 {
+    const struct hdf5_parts wanted = {HDF5_STORED, first, n, most};
     if (dataset->sparse || dataset->cache)
         return -EOPNOTSUPP;
-    return cannot_read(dataset, first, n,
-                       library_parts(dataset, HDF5_STORED, first, n, most, bytes, bytes_n));
+    return cannot_read(dataset, first, n, library_parts(dataset, &wanted, bytes, bytes_n));
 }
 
-static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
-                      size_t most, char **bytes, size_t *bytes_n)
+static int parts_once(struct sfs_dataset *dataset, const struct hdf5_parts *wanted, char **bytes,
+                      size_t *bytes_n)
 {
     USING(dataset);
+    const enum sfs_parts parts = wanted->parts;
+    const uint64_t first = wanted->first, n = wanted->n;
     const struct sfs_type *type = &dataset->info.type;
     bool is_sequence = type->class == SFS_VARIABLE && !type->is_string && !type->base->has_pointers;
     bool can = parts == SFS_SEQUENCES ? is_sequence
@@ -266,27 +267,28 @@ static int parts_once(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_
     bool is_nested = parts == SFS_LINES && sequences_are_read(dataset) && !is_own;
     if (is_nested && !type_has_references(type) && first <= dataset->info.elements &&
         n <= dataset->info.elements - first)
-        return nested_lines(dataset, first, n, most, bytes, bytes_n);
+        return nested_lines(dataset, first, n, wanted->most, bytes, bytes_n);
     if (!can || (type->has_pointers && !is_own && (dataset->sparse || dataset->cache)))
         return -EOPNOTSUPP;
     if (first > dataset->info.elements || n > dataset->info.elements - first)
         return -EINVAL;
     if (is_own)
-        return sequences_read(dataset, parts, first, n, most, bytes, bytes_n);
+        return sequences_read(dataset, wanted, bytes, bytes_n);
     return cannot_read(dataset, first, n,
                        type->has_pointers
-                           ? library_parts(dataset, parts, first, n, most, bytes, bytes_n)
-                           : own_lines(dataset, first, n, most, bytes, bytes_n));
+                           ? library_parts(dataset, wanted, bytes, bytes_n)
+                           : own_lines(dataset, first, n, wanted->most, bytes, bytes_n));
 }
 
 int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
                    size_t most, char **bytes, size_t *bytes_n)
 {
+    const struct hdf5_parts wanted = {parts, first, n, most};
     bool is_references = parts == SFS_LINES && sequences_are_all(dataset) &&
                          dataset->info.type.class == SFS_REFERENCE;
-    return FOLLOWING(dataset->file,
-                     is_references ? reference_lines(dataset, first, n, most, bytes, bytes_n)
-                                   : parts_once(dataset, parts, first, n, most, bytes, bytes_n));
+    return FOLLOWING(dataset->file, is_references
+                                        ? reference_lines(dataset, first, n, most, bytes, bytes_n)
+                                        : parts_once(dataset, &wanted, bytes, bytes_n));
 }
 
 int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)

@@ -111,7 +111,7 @@ static int take_selection(const struct sfs_dataset *dataset, const char *what,
         selection->values = elements;
         return runs_append(&selection->runs, 0, elements);
     }
-    int error = selection_decode(space->bytes, space->n, rank, dims, SIZE_MAX, selection, &why);
+    int error = selection_decode(space, rank, dims, SIZE_MAX, selection, &why);
     return error == -EILSEQ ? refuse(dataset, what, why) : error;
 }
 
@@ -134,7 +134,7 @@ static int take_memory(struct transfer *transfer, const struct sfs_encoded *memo
     if (!memory_space) {
         error = transfer_take_space(transfer->dataset, space, &memory->selection);
     } else {
-        error = selection_extent(memory_space->bytes, memory_space->n, &rank, dims, &why);
+        error = selection_extent(memory_space, &rank, dims, &why);
         if (error)
             return refuse(transfer->dataset, "memory dataspace", why);
         error = take_selection(transfer->dataset, "memory dataspace", memory_space, rank, dims,
@@ -195,8 +195,7 @@ static int convert(const struct transfer *transfer, bool to_memory, uint64_t n, 
     const struct sfs_encoded *own = &transfer->dataset->info.encoded_type;
     const struct sfs_encoded *from = to_memory ? own : transfer->type;
     const struct sfs_encoded *to = to_memory ? transfer->type : own;
-    int error =
-        hdf5_convert(from->bytes, from->n, to->bytes, to->n, (size_t)n, elements, background);
+    int error = hdf5_convert(from, to, (size_t)n, elements, background);
     if (error == -EOPNOTSUPP)
         log_error("%s: %s: %s", sfs_path(transfer->dataset->file), transfer->dataset->path,
                   hdf5_error());
@@ -721,19 +720,18 @@ int sfs_read_sequences(struct sfs_dataset *dataset, const struct sfs_encoded *sp
 
 /* ---- Transfers that are checked first ---- */
 
-int transfer_open(struct sfs_dataset *dataset, const struct sfs_encoded *type,
-                  const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
-                  void *buffer, bool passing, struct transfer **out)
+int transfer_open(const struct sfs_io *io, struct transfer **out)
 {
     struct transfer *transfer = malloc(sizeof(*transfer));
     if (!transfer)
         return -ENOMEM;
-    int error = transfer_begin(transfer, dataset, type, memory_space, space, buffer);
+    int error =
+        transfer_begin(transfer, io->dataset, io->type, io->memory_space, io->space, io->to);
     if (error) {
         free(transfer);
         return error;
     }
-    transfer->passing = passing;
+    transfer->passing = io->flags & SFS_SKIP_CACHE;
     *out = transfer;
     return 0;
 }

@@ -15,11 +15,9 @@ struct transfer;
 int transfer_take_space(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                         struct selection *selection);
 
-/* Arguments and errors of sfs_dataset_read, but what the elements themselves decide. passing:
- * reading leaves no trace in the cache. */
-int transfer_open(struct sfs_dataset *dataset, const struct sfs_encoded *type,
-                  const struct sfs_encoded *memory_space, const struct sfs_encoded *space,
-                  void *buffer, bool passing, struct transfer **transfer);
+/* Errors of sfs_dataset_read, but what the elements themselves decide. What io, which has no slab,
+ * points to outlives it. */
+int transfer_open(const struct sfs_io *io, struct transfer **transfer);
 void transfer_close(struct transfer *transfer); /* NULL is fine */
 
 /* Whether it can be read, or written: the selection, the conversion, and the room in the index. */

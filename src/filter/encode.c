@@ -4,12 +4,13 @@
 
 #include "filter/kind.h"
 
-size_t filter_encode_bound(const struct sfs_filter *filters, size_t n_filters, size_t size)
+size_t filter_encode_bound(const struct filter_pipeline *pipeline, size_t size)
 {
-    for (size_t i = 0; i < n_filters; i++) {
-        const struct filter_kind *kind = filter_kind_of(&filters[i]);
+    for (size_t i = 0; i < pipeline->n; i++) {
+        const struct sfs_filter *filter = &pipeline->filters[i];
+        const struct filter_kind *kind = filter_kind_of(filter);
         if (kind->effect == COMPRESSES)
-            size = kind->bound(&filters[i], size);
+            size = kind->bound(filter, size);
         if (__builtin_add_overflow(size, kind->appended, &size))
             return SIZE_MAX;
     }
@@ -18,21 +19,23 @@ size_t filter_encode_bound(const struct sfs_filter *filters, size_t n_filters, s
 
 /* How often the bytes move from one buffer into another: all filters move them but checksums, of
  * which one that comes first needs room behind them. */
-static unsigned count_moves(const struct sfs_filter *filters, size_t n_filters)
+static unsigned count_moves(const struct filter_pipeline *pipeline)
 {
     unsigned moves = 0;
-    for (size_t i = 0; i < n_filters; i++)
-        moves += filter_kind_of(&filters[i])->effect != APPENDS || moves == 0;
+    for (size_t i = 0; i < pipeline->n; i++)
+        moves += filter_kind_of(&pipeline->filters[i])->effect != APPENDS || moves == 0;
     return moves;
 }
 
-size_t filter_encode_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size)
+size_t filter_encode_scratch(const struct filter_pipeline *pipeline, size_t size)
 {
-    if (count_moves(filters, n_filters) < 2)
+    struct filter_pipeline before = *pipeline;
+    if (count_moves(pipeline) < 2)
         return 0;
-    while (n_filters > 0 && filter_kind_of(&filters[n_filters - 1])->effect == APPENDS)
-        n_filters--;
-    return filter_encode_bound(filters, n_filters - (n_filters > 0), size);
+    while (before.n > 0 && filter_kind_of(&before.filters[before.n - 1])->effect == APPENDS)
+        before.n--;
+    before.n -= before.n > 0;
+    return filter_encode_bound(&before, size);
 }
 
 /* Bytes on their way through a pipeline. The last move ends in `out`; either buffer has the room
@@ -94,33 +97,33 @@ static int transform(struct passage *passage, const struct filter_kind *kind,
     return 0;
 }
 
-int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
-                  void *scratch, void *out, size_t out_capacity, size_t *out_size, uint32_t *mask)
+int filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void *scratch,
+                  void *out, size_t *out_size)
 {
-    if (out_capacity < filter_encode_bound(filters, n_filters, size))
+    if (*out_size < filter_encode_bound(pipeline, size))
         return -EINVAL;
     struct passage passage = {
         .in = in,
         .at = in,
         .size = size,
-        .moves_left = count_moves(filters, n_filters),
+        .moves_left = count_moves(pipeline),
         .scratch = scratch,
-        .scratch_capacity = filter_encode_scratch(filters, n_filters, size),
+        .scratch_capacity = filter_encode_scratch(pipeline, size),
         .out = out,
-        .out_capacity = out_capacity,
+        .out_capacity = *out_size,
     };
-    uint32_t failed = 0;
-    for (size_t i = 0; i < n_filters; i++) {
-        const struct filter_kind *kind = filter_kind_of(&filters[i]);
-        int error = kind->effect == APPENDS ? append(&passage, kind, &filters[i])
-                                            : transform(&passage, kind, &filters[i]);
-        if (error && (!filters[i].optional || error == -ENOMEM))
+    pipeline->mask = 0;
+    for (size_t i = 0; i < pipeline->n; i++) {
+        const struct sfs_filter *filter = &pipeline->filters[i];
+        const struct filter_kind *kind = filter_kind_of(filter);
+        int error = kind->effect == APPENDS ? append(&passage, kind, filter)
+                                            : transform(&passage, kind, filter);
+        if (error && (!filter->optional || error == -ENOMEM))
             return error;
-        failed |= error ? (uint32_t)1 << i : 0;
+        pipeline->mask |= error ? (uint32_t)1 << i : 0;
     }
     if (passage.at != out && passage.size > 0)
         memcpy(out, passage.at, passage.size);
     *out_size = passage.size;
-    *mask = failed;
     return 0;
 }

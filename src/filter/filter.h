@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sparsefs/sparsefs.h"
+#include "common/filter_pipeline.h"
 
 /* Ids registered with HDF5 (H5Zpublic.h; the HDF Group's list of registered filters). */
 #define FILTER_DEFLATE    1
@@ -32,7 +32,7 @@ const char *filter_name(int id);
 
 /* Whether filter_decode can undo these filters, and filter_encode apply them: all of them are ours
  * with their parameters. All other filter_ functions are for such pipelines. */
-bool filter_is_native(const struct sfs_filter *filters, size_t n_filters);
+bool filter_is_native(const struct filter_pipeline *pipeline);
 
 /* Whether bitshuffle is to compress by a library that this build is without: if no plugin does so,
  * it is not available, although its id is. */
@@ -41,34 +41,33 @@ bool filter_is_left_out(const struct sfs_filter *filter);
 /* Whether in_size bytes can be those of any `size` bytes that went through these filters: a check of
  * sizes in damaged files, before anything is allocated for them. Always true if one of the filters is
  * not ours or has no limit to what it inflates. */
-bool filter_can_make(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
-                     uint64_t size);
+bool filter_can_make(const struct filter_pipeline *pipeline, uint64_t in_size, uint64_t size);
 
 /* Bytes of working space that filter_decode needs to make `size` bytes; SIZE_MAX: more than there can
  * be. */
-size_t filter_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
+size_t filter_scratch(const struct filter_pipeline *pipeline, size_t size);
 
-/* Undoes native filters, last to first, but not those whose bit is set in mask (HDF5 file format
+/* Undoes native filters, last to first, but not those whose bit is set in the mask (HDF5 file format
  * specification, filter pipeline message and chunk B-tree). The result must be exactly `size` bytes
  * and is put in `out`; `scratch` holds filter_scratch bytes, NULL if these are 0. 0; -EILSEQ: checksum
  * or compressed stream are damaged, or the sizes do not fit; -ENOMEM. After an error `out` is
  * undefined. */
-int filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask, const void *in,
-                  size_t in_size, void *scratch, void *out, size_t size);
+int filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                  void *scratch, void *out, size_t size);
 
 /* The most bytes that filter_encode makes of `size` bytes, and the working space it needs for them;
  * SIZE_MAX: more than there can be. */
-size_t filter_encode_bound(const struct sfs_filter *filters, size_t n_filters, size_t size);
-size_t filter_encode_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
+size_t filter_encode_bound(const struct filter_pipeline *pipeline, size_t size);
+size_t filter_encode_scratch(const struct filter_pipeline *pipeline, size_t size);
 
 /* Applies native filters first to last, as libhdf5 does: what compresses is kept even where it is
- * larger, but for filters that fail then; an optional filter that fails sets its bit in *mask and
- * leaves the bytes as they are.
- * `scratch` holds filter_encode_scratch bytes, `out` at least filter_encode_bound; *out_size bytes
- * of it are the result. 0; -EINVAL: a filter that is not optional does not take these bytes or its
- * parameters, or out is too small; -ENOMEM, also of optional filters. */
-int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
-                  void *scratch, void *out, size_t out_capacity, size_t *out_size, uint32_t *mask);
+ * larger, but for filters that fail then. Sets the mask: an optional filter that fails leaves the bytes
+ * as they are. `scratch` holds filter_encode_scratch bytes; `out` has room for *out_size, at least
+ * filter_encode_bound, and *out_size is then the size of the result. 0; -EINVAL: a filter that is not
+ * optional does not take these bytes or its parameters, or the room is too small; -ENOMEM, also of
+ * optional filters. After an error mask, *out_size and `out` are undefined. */
+int filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void *scratch,
+                  void *out, size_t *out_size);
 
 /* As filter_scratch, filter_decode and filter_encode, for any filters (filters_decode and
  * filters_encode stand below). A section of no bytes is never filtered. Other filters than ours run
@@ -77,7 +76,7 @@ int filter_encode(const struct sfs_filter *filters, size_t n_filters, const void
  * available; filters_encode: -EINVAL: it does not take these bytes or its parameters, which is -EILSEQ
  * of filters_decode; -EIO: the process has ended. The caller frees *out of filters_encode, which is
  * NULL if size is 0; after an error there is nothing to free. */
-size_t filters_scratch(const struct sfs_filter *filters, size_t n_filters, size_t size);
+size_t filters_scratch(const struct filter_pipeline *pipeline, size_t size);
 
 /* Nbit and scale-offset have the number of elements among their parameters. Where that is 0, and
  * the filter is the first, all that is there is meant: what filters_encode is given, and what
@@ -87,12 +86,11 @@ bool filter_counts_elements(const struct sfs_filter *filter, size_t *place);
 
 /* Bytes of memory that filters_decode takes beyond the caller's buffers: foreign filters copy input and
  * output once more; 0 for our own. */
-size_t filters_besides(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
-                       size_t size);
-int filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                   const void *in, size_t in_size, void *scratch, void *out, size_t size);
-int filters_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
-                   void **out, size_t *out_size, uint32_t *mask);
+size_t filters_besides(const struct filter_pipeline *pipeline, uint64_t in_size, size_t size);
+int filters_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                   void *scratch, void *out, size_t size);
+int filters_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                   size_t *out_size);
 
 /* The i-th of the libraries that filters are made with, as sfs_filter_library. */
 bool filter_library(size_t i, char *text, size_t n);

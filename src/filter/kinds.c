@@ -87,22 +87,21 @@ bool filter_library(size_t i, char *text, size_t n)
     return true;
 }
 
-bool filter_is_native(const struct sfs_filter *filters, size_t n_filters)
+bool filter_is_native(const struct filter_pipeline *pipeline)
 {
-    for (size_t i = 0; i < n_filters; i++)
-        if (!filter_kind_of(&filters[i]))
+    for (size_t i = 0; i < pipeline->n; i++)
+        if (!filter_kind_of(&pipeline->filters[i]))
             return false;
-    return n_filters <= 32; /* the bits of a filter mask */
+    return pipeline->n <= PIPELINE_MOST_FILTERS;
 }
 
 /* Small streams may make more of their bytes than is said of large ones. */
 #define INFLATED_MARGIN 1024
 
-bool filter_can_make(const struct sfs_filter *filters, size_t n_filters, uint64_t in_size,
-                     uint64_t size)
+bool filter_can_make(const struct filter_pipeline *pipeline, uint64_t in_size, uint64_t size)
 {
-    for (size_t i = n_filters; i-- > 0;) {
-        const struct filter_kind *kind = filter_kind_of(&filters[i]);
+    for (size_t i = pipeline->n; i-- > 0;) {
+        const struct filter_kind *kind = filter_kind_of(&pipeline->filters[i]);
         if (!kind || kind->most_inflated == INFLATES_ANYHOW)
             return true;
         if (kind->effect == COMPRESSES &&

@@ -26,7 +26,7 @@ static int encode(const struct sfs_filter *filter, const void *in, size_t size, 
                   size_t *out_size)
 {
     const struct filter_kind *kind = filter_kind_of(filter);
-    size_t room = kind ? filter_encode_bound(filter, 1, size) : 0;
+    size_t room = kind ? filter_encode_bound(&(struct filter_pipeline){1, filter, 0}, size) : 0;
     *out = NULL;
     if (!kind || room == SIZE_MAX)
         return -EINVAL;
@@ -42,7 +42,8 @@ static int decode(const struct sfs_filter *filter, const void *in, size_t in_siz
     uint64_t size = in_size;
     *out = NULL;
     if (!kind || (kind->plain_size && !kind->plain_size(filter, in, in_size, &size)) ||
-        !filter_can_make(filter, 1, in_size, size) || size > SIZE_MAX / 2)
+        !filter_can_make(&(struct filter_pipeline){1, filter, 0}, in_size, size) ||
+        size > SIZE_MAX / 2)
         return -EILSEQ;
     *out_size = (size_t)size;
     *out = malloc(*out_size ? *out_size : 1);

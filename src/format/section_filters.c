@@ -30,7 +30,7 @@ bool section_filters_is(const struct message *message)
 void section_filters_free(struct section_filters *filters)
 {
     for (int i = 0; i < MAX_SECTIONS; i++)
-        free(filters->section[i].filters);
+        free((struct sfs_filter *)filters->section[i].filters);
     free(filters->values);
     *filters = (struct section_filters){0};
 }
@@ -81,14 +81,13 @@ static int decode_section(const struct message *message, struct cursor *c, int n
         return damaged(message, "section", (uint64_t)number, why);
     if (n < 1 || n > MAX_FILTERS)
         return damaged(message, "number of filters", n, why);
-    filters->section[number].filters = calloc(n, sizeof(struct sfs_filter));
-    if (!filters->section[number].filters)
+    struct sfs_filter *section = calloc(n, sizeof(*section));
+    if (!section)
         return -ENOMEM;
-    filters->section[number].n = n;
+    filters->section[number] = (struct filter_pipeline){n, section, 0};
     struct cursor descriptions = cursor_over(list, bytes);
     for (size_t i = 0; i < n; i++) {
-        struct sfs_filter *filter = &filters->section[number].filters[i];
-        int error = decode_filter(message, &descriptions, filter, values, why);
+        int error = decode_filter(message, &descriptions, &section[i], values, why);
         if (error)
             return error;
     }

@@ -7,19 +7,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/filter_pipeline.h"
 #include "format/object_header.h"
 #include "sparsefs/sparsefs.h"
 
 /* By what they hold: encoded selection, values, variable-length heap. Chunks of dense data have no
  * selection: in the file their sections are numbered from the values on. */
 #define MAX_SECTIONS 3
-#define MAX_FILTERS  32 /* of one section */
+#define MAX_FILTERS  PIPELINE_MOST_FILTERS /* of one section */
 
 struct section_filters {
-    struct {
-        size_t n;                   /* 0: the section is stored as it is */
-        struct sfs_filter *filters; /* in the order of writing */
-    } section[MAX_SECTIONS];
+    struct filter_pipeline section[MAX_SECTIONS];
     unsigned *values; /* of all filters */
     bool is_rfc;      /* message 0x000b version 3, else 0x0019 version 1 */
     int first;        /* the section that is number 0 in the file: 1 of dense data */

@@ -13,6 +13,7 @@
 #include "fs/daemon/commit.h"
 #include "fs/content.h"
 #include "fs/temporary.h"
+#include "fs/staged_writes.h"
 
 struct part {
     bool is_there;   /* it was written, and waits */
@@ -374,13 +375,13 @@ bool matrix_size(struct matrices *matrices, const struct node *node, enum view_k
     return content != NULL;
 }
 
-bool matrix_read(struct matrices *matrices, const struct node *node, enum view_kind view,
-                 uint64_t offset, size_t n, void *buffer, size_t *got)
+bool matrix_read(struct matrices *matrices, const struct node *node, const struct staged_part *part,
+                 void *buffer, size_t *got)
 {
     struct matrix *matrix;
-    const struct content *content = begin_look(matrices, node, view, &matrix);
+    const struct content *content = begin_look(matrices, node, part->view, &matrix);
     if (content)
-        *got = content_read(content, offset, n, buffer);
+        *got = content_read(content, part->offset, part->n, buffer);
     end_look(matrices, matrix);
     return content != NULL;
 }

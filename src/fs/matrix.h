@@ -16,6 +16,7 @@
 
 struct matrices;
 struct matrix;
+struct staged_part;
 struct temporaries;
 
 /* limit: bytes, of one file. All outlive the table. */
@@ -47,7 +48,7 @@ int matrix_take(struct matrices *matrices, struct matrix *matrix, enum view_kind
 /* The size of what waits, and up to n bytes of it, *got in all; false: nothing does. */
 bool matrix_size(struct matrices *matrices, const struct node *node, enum view_kind view,
                  uint64_t *size);
-bool matrix_read(struct matrices *matrices, const struct node *node, enum view_kind view,
-                 uint64_t offset, size_t n, void *buffer, size_t *got);
+bool matrix_read(struct matrices *matrices, const struct node *node, const struct staged_part *part,
+                 void *buffer, size_t *got);
 
 #endif

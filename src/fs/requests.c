@@ -225,8 +225,7 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
                                        size};
     if (!error && !file->reading &&
         (staging_read(mount->staging, file->node, staged, buffer, &part.n, &version) ||
-         matrix_read(mount->matrices, file->node, staged.view, staged.offset, size, buffer,
-                     &part.n)))
+         matrix_read(mount->matrices, file->node, &staged, buffer, &part.n)))
         ;
     else if (!error &&
              (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))

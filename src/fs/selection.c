@@ -72,10 +72,10 @@ static int read_encoded(const struct open_file *file, struct selection_reading *
     return error;
 }
 
-static int read_selection(struct mount *mount, const struct open_file *file,
-                          struct selection_reading *reading, uint64_t offset, size_t n,
-                          void *buffer, size_t *got)
+static int read_selection(struct mount *mount, const struct open_file *file, uint64_t offset,
+                          size_t n, void *buffer, size_t *got)
 {
+    struct selection_reading *reading = file->reading;
     uint64_t version;
     if (reading->kept) {
         const struct view_head encoded = view_held_bytes(reading->kept);
@@ -94,10 +94,9 @@ static int read_selection(struct mount *mount, const struct open_file *file,
 int selection_read(struct mount *mount, struct open_file *file, uint64_t offset, size_t n,
                    void *buffer, size_t *got)
 {
-    struct selection_reading *reading = file->reading;
-    pthread_mutex_lock(&reading->lock);
-    int error = read_selection(mount, file, reading, offset, n, buffer, got);
-    pthread_mutex_unlock(&reading->lock);
+    pthread_mutex_lock(&file->reading->lock);
+    int error = read_selection(mount, file, offset, n, buffer, got);
+    pthread_mutex_unlock(&file->reading->lock);
     return error;
 }
 

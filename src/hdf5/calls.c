@@ -147,12 +147,10 @@ int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const
 }
 
 int hdf5_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
-                         const uint64_t *count, const uint64_t *lengths, const void *bytes,
-                         size_t n)
+                         const uint64_t *count, const struct hdf5_sequences *sequences)
 {
-    return hdf5->remote
-               ? remote_write_sequences(hdf5->remote, dataset, start, count, lengths, bytes, n)
-               : local_write_sequences(hdf5, dataset, start, count, lengths, bytes, n);
+    return hdf5->remote ? remote_write_sequences(hdf5->remote, dataset, start, count, sequences)
+                        : local_write_sequences(hdf5, dataset, start, count, sequences);
 }
 
 int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims)
@@ -356,11 +354,11 @@ int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, si
                         : local_text(hdf5, dataset, limit, text, n);
 }
 
-int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, enum sfs_parts parts, uint64_t first,
-               uint64_t n, size_t most, char **bytes, size_t *bytes_n)
+int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_parts *wanted, char **bytes,
+               size_t *bytes_n)
 {
-    return hdf5->remote ? remote_parts(hdf5->remote, dataset, parts, first, n, most, bytes, bytes_n)
-                        : local_parts(hdf5, dataset, parts, first, n, most, bytes, bytes_n);
+    return hdf5->remote ? remote_parts(hdf5->remote, dataset, wanted, bytes, bytes_n)
+                        : local_parts(hdf5, dataset, wanted, bytes, bytes_n);
 }
 
 int hdf5_paths(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *addresses, size_t n,
@@ -446,18 +444,16 @@ bool hdf5_filter_available(int id)
     return plugins_run_apart() ? plugins_available(id) : local_filter_available(id);
 }
 
-int hdf5_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                       const void *in, size_t in_size, void *out, size_t out_size)
+int hdf5_filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                       void *out, size_t out_size)
 {
-    return plugins_run_apart()
-               ? plugins_decode(filters, n_filters, mask, in, in_size, out, out_size)
-               : local_filter_decode(filters, n_filters, mask, in, in_size, out, out_size);
+    return plugins_run_apart() ? plugins_decode(pipeline, in, in_size, out, out_size)
+                               : local_filter_decode(pipeline, in, in_size, out, out_size);
 }
 
-int hdf5_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                       size_t size, void **out, size_t *out_size, uint32_t *mask)
+int hdf5_filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                       size_t *out_size)
 {
-    return plugins_run_apart()
-               ? plugins_encode(filters, n_filters, in, size, out, out_size, mask)
-               : local_filter_encode(filters, n_filters, in, size, out, out_size, mask);
+    return plugins_run_apart() ? plugins_encode(pipeline, in, size, out, out_size)
+                               : local_filter_encode(pipeline, in, size, out, out_size);
 }

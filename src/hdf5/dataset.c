@@ -712,17 +712,18 @@ static int find_size(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
     return error;
 }
 
-int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
-                      const void *bytes, size_t n, struct driver_placed *placed)
+int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const struct hdf5_stored *chunk,
+                      struct driver_placed *placed)
 {
     hsize_t offset[SFS_MAX_RANK];
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? 0 : -EBADF;
     for (int i = 0; !error && i < dataset->rank; i++)
-        offset[i] = start[i];
+        offset[i] = chunk->start[i];
     driver_place(placed);
-    if (!error && H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, offset, n, bytes) < 0)
+    if (!error &&
+        H5Dwrite_chunk(dataset->id, H5P_DEFAULT, chunk->mask, offset, chunk->n, chunk->bytes) < 0)
         error = library_failed(-EIO);
     driver_place(NULL);
     library_leave();
@@ -742,8 +743,7 @@ static int write_chunk(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_st
     if (!error && placed.n > 0)
         error = store_write(hdf5->store, placed.address, chunk->bytes, chunk->n);
     if (!error)
-        error = dataset_put_chunk(hdf5, dataset, chunk->start, chunk->mask, chunk->bytes, chunk->n,
-                                  &placed);
+        error = dataset_put_chunk(hdf5, dataset, chunk, &placed);
     if (placed.n > 0 && !placed.is_taken) {
         int freed = store_free(hdf5->store, placed.address, chunk->n);
         error = error ? error : freed;

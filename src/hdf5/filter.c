@@ -19,8 +19,6 @@
 
 #define CHUNKS_OF_A_FILTER 4 /* of memory: what comes in, what goes out, and copies of these */
 
-#define MOST_FILTERS 32 /* in one pipeline: the bits of a mask */
-
 /* Filters pad and grow data a little. More than twice as much and this is a damaged size. */
 #define PADDING_BYTES ((size_t)1 << 20)
 
@@ -248,18 +246,18 @@ static size_t room_between(size_t size)
                : room;
 }
 
-static int decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask, const void *in,
-                  size_t in_size, void *out, size_t out_size)
+static int decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size, void *out,
+                  size_t out_size)
 {
     size_t left = 0;
-    for (size_t i = 0; i < n_filters; i++)
-        left += !(mask >> i & 1);
+    for (size_t i = 0; i < pipeline->n; i++)
+        left += !(pipeline->mask >> i & 1);
 
     const void *from = in;
     void *between = NULL; /* allocated, if it is not `in` that is decoded next */
     int error = 0;
-    for (size_t i = n_filters; i-- > 0 && !error;) {
-        if (mask >> i & 1)
+    for (size_t i = pipeline->n; i-- > 0 && !error;) {
+        if (pipeline->mask >> i & 1)
             continue;
         bool is_last = --left == 0;
         struct handover work = {
@@ -268,7 +266,7 @@ static int decode(const struct sfs_filter *filters, size_t n_filters, uint32_t m
             .out = is_last ? out : NULL,
             .most = is_last ? out_size : room_between(out_size),
         };
-        error = run(&filters[i], true, &work);
+        error = run(&pipeline->filters[i], true, &work);
         free(between);
         between = is_last ? NULL : work.out;
         from = work.out;
@@ -282,32 +280,32 @@ static int decode(const struct sfs_filter *filters, size_t n_filters, uint32_t m
     return error;
 }
 
-int local_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                        const void *in, size_t in_size, void *out, size_t out_size)
+int local_filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                        void *out, size_t out_size)
 {
     library_enter();
     int error;
-    if (n_filters > MOST_FILTERS)
+    if (pipeline->n > PIPELINE_MOST_FILTERS)
         error = library_failed_because(-EILSEQ, "there are more than 32 filters");
     else if (in_size == 0 || out_size == 0)
         error = in_size == out_size ? 0 : library_failed_because(-EILSEQ, "there are no bytes");
     else
-        error = decode(filters, n_filters, mask, in, in_size, out, out_size);
+        error = decode(pipeline, in, in_size, out, out_size);
     library_leave();
     return error;
 }
 
-static int encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
-                  void **out, size_t *out_size, uint32_t *mask)
+static int encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                  size_t *out_size)
 {
     const void *from = in;
     void *made = NULL; /* allocated, once a filter has made something */
-    uint32_t failed = 0;
-    for (size_t i = 0; i < n_filters; i++) {
+    pipeline->mask = 0;
+    for (size_t i = 0; i < pipeline->n; i++) {
         struct handover work = {.in = from, .in_size = size, .most = SIZE_MAX};
-        int error = run(&filters[i], false, &work);
-        if (error && filters[i].optional) {
-            failed |= (uint32_t)1 << i;
+        int error = run(&pipeline->filters[i], false, &work);
+        if (error && pipeline->filters[i].optional) {
+            pipeline->mask |= (uint32_t)1 << i;
             continue;
         }
         free(made);
@@ -324,23 +322,22 @@ static int encode(const struct sfs_filter *filters, size_t n_filters, const void
     }
     *out = made;
     *out_size = size;
-    *mask = failed;
     return 0;
 }
 
-int local_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                        size_t size, void **out, size_t *out_size, uint32_t *mask)
+int local_filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                        size_t *out_size)
 {
     library_enter();
     int error = 0;
-    if (n_filters > MOST_FILTERS) {
+    if (pipeline->n > PIPELINE_MOST_FILTERS) {
         error = library_failed_because(-EINVAL, "there are more than 32 filters");
     } else if (size == 0) {
         *out = NULL;
         *out_size = 0;
-        *mask = 0;
+        pipeline->mask = 0;
     } else {
-        error = encode(filters, n_filters, in, size, out, out_size, mask);
+        error = encode(pipeline, in, size, out, out_size);
     }
     library_leave();
     return error;

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sparsefs/sparsefs.h"
+#include "common/filter_pipeline.h"
 
 struct hdf5;
 struct store;
@@ -193,13 +193,19 @@ int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const 
 int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                const void *buffer);
 
-/* The same of elements of variable length of an open dataset: lengths in base elements, or in bytes
- * of strings, and n bytes, which are all of them one after the other. Of elements with such parts
- * anywhere: as HDF5_STORED (below), lengths in bytes. -EBADF: it is not open; -EFBIG: more than one
- * call can take; -EOPNOTSUPP also: hdf5_spoils. */
+/* Elements of variable length, row-major: their lengths in base elements, or in bytes of strings, and
+ * n bytes, which are all of them one after the other. Of elements with such parts anywhere: as
+ * HDF5_STORED (below), lengths in bytes. Owned by the caller. */
+struct hdf5_sequences {
+    const uint64_t *lengths;
+    const void *bytes;
+    size_t n;
+};
+
+/* The same of such elements of an open dataset. -EBADF: it is not open; -EFBIG: more than one call can
+ * take; -EOPNOTSUPP also: hdf5_spoils. */
 int hdf5_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
-                         const uint64_t *count, const uint64_t *lengths, const void *bytes,
-                         size_t n);
+                         const uint64_t *count, const struct hdf5_sequences *sequences);
 
 /* Whether libhdf5 cannot write elements of such a datatype without loss: it has compounds with parts
  * of variable length in arrays that are in arrays or in sequences. */
@@ -322,7 +328,7 @@ bool hdf5_type_equal(const struct hdf5_owner *owner, const struct sfs_encoded *a
 
 /* Converts n elements in place; buffer has room for n of the larger ones, and so has background,
  * which is needed for compounds only. -EOPNOTSUPP: there is no conversion. */
-int hdf5_convert(const void *from, size_t from_n, const void *to, size_t to_n, size_t n,
+int hdf5_convert(const struct sfs_encoded *from, const struct sfs_encoded *to, size_t n,
                  void *buffer, void *background);
 
 /* One element as JSON, which the caller frees; -EOPNOTSUPP: it has pointers. */
@@ -351,9 +357,17 @@ int hdf5_element_parse(const void *type, size_t n, const char *text, void *eleme
  * sequence in structured chunks (format/slots.h: slot_store). */
 #define HDF5_STORED ((enum sfs_parts)(SFS_LINES + 1))
 
+/* Parts of n elements, at most SFS_MOST_PARTS, from row-major position `first` on, in no more than
+ * `most` bytes. */
+struct hdf5_parts {
+    enum sfs_parts parts;
+    uint64_t first, n;
+    size_t most;
+};
+
 /* As sfs_read_parts, of an open dataset whose elements have variable length or are references. */
-int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, enum sfs_parts parts, uint64_t first,
-               uint64_t n, size_t most, char **bytes, size_t *bytes_n);
+int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_parts *wanted, char **bytes,
+               size_t *bytes_n);
 
 /* As sfs_text. */
 int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
@@ -392,21 +406,21 @@ void hdf5_sift_plugins(void);
  * hdf5_use_filters. */
 bool hdf5_filter_available(int id);
 
-/* Undoes filters that libhdf5 finds, last to first, but not those whose bit is set in mask, on one
+/* Undoes filters that libhdf5 finds, last to first, but not those whose bit is set in the mask, on one
  * string of bytes. Their parameters are used as they are. The result must be exactly out_size
  * bytes. -EILSEQ: the bytes or the parameters are damaged, or the sizes do not fit; -EOPNOTSUPP: a
  * filter is not available; -ENOMEM; hdf5_error() says more. What makes libhdf5's own filters read
  * or write out of bounds is refused first; of plugins nothing is known. -EIO: the process that runs
  * them has ended. */
-int hdf5_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                       const void *in, size_t in_size, void *out, size_t out_size);
+int hdf5_filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                       void *out, size_t out_size);
 
-/* Applies filters first to last. One that is optional and is not available or fails sets its bit in
- * *mask and leaves the bytes as they are. The caller frees *out, which is NULL if there are no
+/* Applies filters first to last, and sets the mask: one that is optional and is not available or fails
+ * leaves the bytes as they are. The caller frees *out, which is NULL if there are no
  * bytes: those are not filtered. -EINVAL: a filter does not take the bytes or its parameters;
  * -EOPNOTSUPP, -ENOMEM and -EIO as above. */
-int hdf5_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                       size_t size, void **out, size_t *out_size, uint32_t *mask);
+int hdf5_filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                       size_t *out_size);
 
 /* The text of a committed datatype, e.g. "16-bit little-endian unsigned integer". */
 int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text);

@@ -49,8 +49,8 @@ int local_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, s
 
 /* -EAGAIN also: all groups would have to be walked through first. */
 int local_text_at_hand(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
-int local_parts(struct hdf5 *hdf5, uint64_t dataset, enum sfs_parts parts, uint64_t first,
-                uint64_t n, size_t most, char **bytes, size_t *bytes_n);
+int local_parts(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_parts *wanted, char **bytes,
+                size_t *bytes_n);
 int local_paths(struct hdf5 *hdf5, const uint64_t *addresses, size_t n, size_t most, char **lines,
                 size_t *lines_n);
 int local_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text);
@@ -67,17 +67,16 @@ bool local_filter_available(int id);
  * -EOPNOTSUPP. */
 int local_filter_complete(const struct sfs_filter *filter, const struct sfs_encoded *type, int rank,
                           const uint64_t *chunk_dims, struct completed *completed);
-int local_filter_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                        const void *in, size_t in_size, void *out, size_t out_size);
-int local_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                        size_t size, void **out, size_t *out_size, uint32_t *mask);
+int local_filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                        void *out, size_t out_size);
+int local_filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                        size_t *out_size);
 
 int local_flush(struct hdf5 *hdf5);
 int local_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                 const void *buffer);
 int local_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
-                          const uint64_t *count, const uint64_t *lengths, const void *bytes,
-                          size_t n);
+                          const uint64_t *count, const struct hdf5_sequences *sequences);
 int local_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);
 int local_write_chunks(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_stored *chunks,
                        unsigned n);

@@ -106,8 +106,8 @@ int dataset_count_external(hid_t dataset);
 struct driver_placed;
 
 /* H5Dwrite_chunk of an open dataset, for what is placed (below, driver_place), without the lock. */
-int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, uint32_t mask,
-                      const void *bytes, size_t n, struct driver_placed *placed);
+int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const struct hdf5_stored *chunk,
+                      struct driver_placed *placed);
 
 /* Before H5Dread: -EIO: libhdf5 would read it from external files, unchecked. */
 int dataset_check_readable(const struct open_dataset *dataset);

@@ -365,9 +365,11 @@ static void end_parts(struct dataset_text *t)
     library_leave();
 }
 
-int local_parts(struct hdf5 *hdf5, uint64_t address, enum sfs_parts parts, uint64_t first,
-                uint64_t n, size_t most, char **out, size_t *out_n)
+int local_parts(struct hdf5 *hdf5, uint64_t address, const struct hdf5_parts *wanted, char **out,
+                size_t *out_n)
 {
+    const enum sfs_parts parts = wanted->parts;
+    const uint64_t first = wanted->first, n = wanted->n;
     struct dataset_text t = {
         .source = {.hdf5 = hdf5}, .hdf5 = hdf5, .address = address, .native = H5I_INVALID_HID};
     if (n > SFS_MOST_PARTS)
@@ -379,14 +381,14 @@ int local_parts(struct hdf5 *hdf5, uint64_t address, enum sfs_parts parts, uint6
     if (!error && parts == SFS_LENGTHS)
         error = read_lengths(&t, first, n, out, out_n);
     else if (!error && parts == SFS_SEQUENCES)
-        error = read_sequences(&t, first, n, most, out, out_n);
+        error = read_sequences(&t, first, n, wanted->most, out, out_n);
     else if (!error && parts == HDF5_STORED)
-        error = read_stored(&t, first, n, most, out, out_n);
+        error = read_stored(&t, first, n, wanted->most, out, out_n);
     error = library_leave_with(error);
     if (!error && parts == SFS_LINES && t.type.has_references)
         error = names_get(hdf5, &t.source.names);
     if (!error && parts == SFS_LINES)
-        error = write_lines(&t, first, n, most, out, out_n);
+        error = write_lines(&t, first, n, wanted->most, out, out_n);
     end_parts(&t);
     return error;
 }

@@ -309,15 +309,15 @@ bool type_has_pointers(hid_t type)
     return has_pointers;
 }
 
-int hdf5_convert(const void *from, size_t from_n, const void *to, size_t to_n, size_t n,
+int hdf5_convert(const struct sfs_encoded *from, const struct sfs_encoded *to, size_t n,
                  void *buffer, void *background)
 {
     H5T_cdata_t *data;
     hid_t source, target = H5I_INVALID_HID;
     library_enter();
-    int error = type_decode(from, from_n, &source);
+    int error = type_decode(from->bytes, from->n, &source);
     if (!error)
-        error = type_decode(to, to_n, &target);
+        error = type_decode(to->bytes, to->n, &target);
     if (error)
         goto done;
     if (type_has_pointers(source) || type_has_pointers(target) ||

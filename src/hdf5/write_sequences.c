@@ -8,20 +8,20 @@
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 
-/* n sequences, their lengths in base elements, and all their bytes one after the other. */
+/* n sequences of elements of base_size bytes. */
 struct given {
+    struct hdf5_sequences all;
     uint64_t n;
-    const uint64_t *lengths;
-    const char *bytes;
     size_t base_size;
 };
 
 /* Whether there are as many bytes as the lengths say. */
-static bool is_whole(const struct given *given, size_t n)
+static bool is_whole(const struct given *given)
 {
     uint64_t bytes;
+    size_t n = given->all.n;
     for (uint64_t i = 0; i < given->n; i++) {
-        if (!box_product(&given->lengths[i], 1, given->base_size, &bytes) || bytes > n)
+        if (!box_product(&given->all.lengths[i], 1, given->base_size, &bytes) || bytes > n)
             return false;
         n -= (size_t)bytes;
     }
@@ -29,20 +29,21 @@ static bool is_whole(const struct given *given, size_t n)
 }
 
 static int write_strings(const struct open_dataset *dataset, const uint64_t *start,
-                         const uint64_t *count, const struct given *given, size_t bytes)
+                         const uint64_t *count, const struct given *given)
 {
-    char **strings = calloc(given->n, sizeof(*strings)), *room = malloc(bytes + given->n);
-    const char *from = given->bytes;
+    char **strings = calloc(given->n, sizeof(*strings)), *room = malloc(given->all.n + given->n);
+    const uint64_t *lengths = given->all.lengths;
+    const char *from = given->all.bytes;
     char *to = room;
     int error = strings && room ? 0 : -ENOMEM;
     for (uint64_t i = 0; i < given->n && !error; i++) {
         strings[i] = to;
-        memcpy(to, from, given->lengths[i]);
-        to[given->lengths[i]] = '\0';
-        if (strlen(to) < given->lengths[i])
+        memcpy(to, from, lengths[i]);
+        to[lengths[i]] = '\0';
+        if (strlen(to) < lengths[i])
             error = library_failed_because(-EINVAL, HDF5_CUT_STRING);
-        to += given->lengths[i] + 1;
-        from += given->lengths[i];
+        to += lengths[i] + 1;
+        from += lengths[i];
     }
     if (!error)
         error = dataset_write_box(dataset, start, count, strings);
@@ -55,12 +56,13 @@ static int write_sequences(const struct open_dataset *dataset, const uint64_t *s
                            const uint64_t *count, const struct given *given)
 {
     hvl_t *sequences = calloc(given->n, sizeof(*sequences));
-    const char *from = given->bytes;
+    const uint64_t *lengths = given->all.lengths;
+    const char *from = given->all.bytes;
     if (!sequences)
         return -ENOMEM;
     for (uint64_t i = 0; i < given->n; i++) {
-        sequences[i] = (hvl_t){(size_t)given->lengths[i], given->lengths[i] ? (void *)from : NULL};
-        from += given->lengths[i] * given->base_size;
+        sequences[i] = (hvl_t){(size_t)lengths[i], lengths[i] ? (void *)from : NULL};
+        from += lengths[i] * given->base_size;
     }
     int error = dataset_write_box(dataset, start, count, sequences);
     free(sequences);
@@ -68,14 +70,14 @@ static int write_sequences(const struct open_dataset *dataset, const uint64_t *s
 }
 
 static int write_stored(const struct open_dataset *dataset, const uint64_t *start,
-                        const uint64_t *count, const struct given *given, size_t bytes)
+                        const uint64_t *count, const struct hdf5_sequences *all)
 {
     struct box box = {.rank = dataset->rank};
     for (int i = 0; i < box.rank; i++) {
         box.start[i] = start[i];
         box.count[i] = count[i];
     }
-    return stored_write(dataset, &box, given->bytes, bytes);
+    return stored_write(dataset, &box, all->bytes, all->n);
 }
 
 /* Bytes of what sequences are of; 0: elements are no such sequences. */
@@ -91,21 +93,20 @@ static size_t base_size(hid_t type)
 }
 
 int local_write_sequences(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
-                          const uint64_t *count, const uint64_t *lengths, const void *bytes,
-                          size_t n)
+                          const uint64_t *count, const struct hdf5_sequences *sequences)
 {
-    struct given given = {.lengths = lengths, .bytes = bytes};
+    struct given given = {.all = *sequences};
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? dataset_check_storage(dataset) : -EBADF;
     size_t size = error ? 0 : base_size(dataset->type);
     given.base_size = size ? size : 1;
-    if (!error && (!box_product(count, dataset->rank, 1, &given.n) || !is_whole(&given, n)))
+    if (!error && (!box_product(count, dataset->rank, 1, &given.n) || !is_whole(&given)))
         error = -EINVAL;
     if (!error && given.n > 0)
-        error = size == 0 ? write_stored(dataset, start, count, &given, n)
+        error = size == 0 ? write_stored(dataset, start, count, sequences)
                 : H5Tis_variable_str(dataset->type) > 0
-                    ? write_strings(dataset, start, count, &given, n)
+                    ? write_strings(dataset, start, count, &given)
                     : write_sequences(dataset, start, count, &given);
     return library_leave_with(error);
 }

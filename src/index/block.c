@@ -31,48 +31,47 @@ void block_put(struct block *block)
 }
 
 /* Its bytes are not set. */
-static int make(const struct block_kind *kind, uint64_t address, uint64_t n, uint64_t summed,
-                struct block **out)
+static int make(const struct block_place *place, struct block **out)
 {
-    if (n > SIZE_MAX - sizeof(struct block))
+    if (place->n > SIZE_MAX - sizeof(struct block))
         return -ENOMEM;
-    struct block *block = malloc(sizeof(*block) + (size_t)n);
+    struct block *block = malloc(sizeof(*block) + (size_t)place->n);
     if (!block)
         return -ENOMEM;
     *block = (struct block){
-        .kind = kind,
-        .address = address,
-        .summed = summed,
-        .n = (size_t)n,
+        .kind = place->kind,
+        .address = place->address,
+        .summed = place->summed,
+        .n = (size_t)place->n,
     };
     atomic_init(&block->users, 1);
     *out = block;
     return 0;
 }
 
-int block_make(const struct block_kind *kind, uint64_t address, uint64_t n, uint64_t summed,
-               struct block **block)
+int block_make(const struct block_place *place, struct block **block)
 {
-    int error = make(kind, address, n, summed, block);
+    int error = make(place, block);
     if (!error)
         memset((*block)->bytes, 0, (*block)->n);
     return error;
 }
 
-int block_read(struct store *store, const struct block_kind *kind, uint64_t address, uint64_t n,
-               uint64_t summed, struct block **out, struct why *why)
+int block_read(struct store *store, const struct block_place *place, struct block **out,
+               struct why *why)
 {
+    const char *name = place->kind->name, *signature = place->kind->signature;
     struct block *block;
-    int error = structure_within(store, kind->name, address, n, why);
+    int error = structure_within(store, name, place->address, place->n, why);
     if (!error)
-        error = make(kind, address, n, summed, &block);
+        error = make(place, &block);
     if (error)
         return error;
-    error = structure_read(store, kind->name, address, block->bytes, block->n, why);
-    if (!error && kind->signature)
-        error = structure_signed(kind->name, address, block->bytes, kind->signature, why);
+    error = structure_read(store, name, place->address, block->bytes, block->n, why);
+    if (!error && signature)
+        error = structure_signed(name, place->address, block->bytes, signature, why);
     if (!error)
-        error = structure_summed(kind->name, address, block->bytes, (size_t)summed, why);
+        error = structure_summed(name, place->address, block->bytes, (size_t)place->summed, why);
     if (error) {
         block_put(block);
         return error;
@@ -81,20 +80,18 @@ int block_read(struct store *store, const struct block_kind *kind, uint64_t addr
     return 0;
 }
 
-static bool is_same(const struct block *block, const struct block_kind *kind, uint64_t address,
-                    uint64_t n, uint64_t summed)
+static bool is_same(const struct block *block, const struct block_place *place)
 {
-    return block->kind == kind && block->address == address && block->n == n &&
-           block->summed == summed;
+    return block->kind == place->kind && block->address == place->address && block->n == place->n &&
+           block->summed == place->summed;
 }
 
 /* With the cache's lock held. */
-static struct block *find(struct block_cache *cache, const struct block_kind *kind,
-                          uint64_t address, uint64_t n, uint64_t summed)
+static struct block *find(struct block_cache *cache, const struct block_place *place)
 {
     for (int i = 0; i < KEPT_BLOCKS; i++) {
         struct block *block = cache->slot[i].block;
-        if (block && is_same(block, kind, address, n, summed)) {
+        if (block && is_same(block, place)) {
             cache->slot[i].last_use = ++cache->clock;
             return block_use(block);
         }
@@ -129,24 +126,24 @@ void block_cache_drop(struct block_cache *cache, uint64_t address)
     pthread_mutex_unlock(&cache->lock);
 }
 
-int block_get(struct index *index, const struct block_kind *kind, uint64_t address, uint64_t n,
-              uint64_t summed, struct block **block, struct why *why)
+int block_get(struct index *index, const struct block_place *place, struct block **block,
+              struct why *why)
 {
     struct block_cache *cache = &index->cache;
-    struct block *found = changes_find(index, address);
+    struct block *found = changes_find(index, place->address);
     if (found) {
-        if (!is_same(found, kind, address, n, summed))
+        if (!is_same(found, place))
             return why_damaged(why, "%s at address %" PRIu64 ": it is something else as well",
-                               kind->name, address);
+                               place->kind->name, place->address);
         *block = block_use(found);
         return 0;
     }
     pthread_mutex_lock(&cache->lock);
-    found = find(cache, kind, address, n, summed);
+    found = find(cache, place);
     pthread_mutex_unlock(&cache->lock);
     if (!found) {
         /* Two threads may read the same block: both copies are right. */
-        int error = block_read(index->store, kind, address, n, summed, &found, why);
+        int error = block_read(index->store, place, &found, why);
         if (error)
             return error;
         block_cache_keep(cache, found);

@@ -54,30 +54,31 @@ static int compare(int rank, const uint64_t *a, const uint64_t *b)
     return 0;
 }
 
-int btree2_read_pointer(const struct index *index, const struct block *node, uint64_t n,
-                        unsigned depth, uint64_t i, struct node_pointer *child, struct why *why)
+int btree2_read_pointer(const struct index *index, const struct block *node,
+                        const struct node_pointer *pointer, uint64_t i, struct node_pointer *child,
+                        struct why *why)
 {
     const struct btree2 *tree = index->kind;
-    const struct level *below = &tree->level[depth - 1];
+    const struct level *level = &tree->level[pointer->depth], *below = level - 1;
     struct cursor c = cursor_over(node->bytes, node->n);
-    cursor_skip(&c, NODE_BEGIN + n * tree->record + i * tree->level[depth].pointer_bytes);
+    cursor_skip(&c, NODE_BEGIN + pointer->n * tree->record + i * level->pointer_bytes);
+    child->depth = pointer->depth - 1;
     child->address = superblock_address(index->superblock, &c);
     child->n = cursor_uint(&c, tree->count_bytes);
-    child->total = depth > 1 ? cursor_uint(&c, below->total_bytes) : child->n;
+    child->total = child->depth > 0 ? cursor_uint(&c, below->total_bytes) : child->n;
     if (c.failed || child->address == NO_ADDRESS || child->n < 1 || child->n > below->max_records ||
         child->total > below->max_total || child->total < child->n)
         return why_damaged(why, "%s at address %" PRIu64 ": pointer to child %" PRIu64,
-                           btree2_node_kind(depth)->name, node->address, i);
+                           node->kind->name, node->address, i);
     return 0;
 }
 
 /* Order of records, and that the totals of all children make up that of the node. */
 static int check_node(const struct index *index, const struct block *node,
-                      const struct node_pointer *pointer, unsigned depth, struct why *why)
+                      const struct node_pointer *pointer, struct why *why)
 {
     struct cursor c;
-    int error = index_begin(btree2_node_kind(depth)->name, node->address, node->bytes, node->n,
-                            BTREE2_FIRST_TYPE + index->format.form, &c, why);
+    int error = index_begin(node, BTREE2_FIRST_TYPE + index->format.form, &c, why);
     if (error)
         return error;
     uint64_t coordinates[2][SFS_MAX_RANK];
@@ -85,12 +86,12 @@ static int check_node(const struct index *index, const struct block *node,
         read_coordinates(index, node, i, coordinates[i & 1]);
         if (i > 0 && compare(index->rank, coordinates[i & 1], coordinates[~i & 1]) <= 0)
             return why_damaged(why, "%s at address %" PRIu64 ": record %" PRIu64 " is out of order",
-                               btree2_node_kind(depth)->name, node->address, i);
+                               node->kind->name, node->address, i);
     }
     uint64_t total = pointer->n;
-    for (uint64_t i = 0; depth > 0 && i <= pointer->n; i++) {
+    for (uint64_t i = 0; pointer->depth > 0 && i <= pointer->n; i++) {
         struct node_pointer child;
-        error = btree2_read_pointer(index, node, pointer->n, depth, i, &child, why);
+        error = btree2_read_pointer(index, node, pointer, i, &child, why);
         if (error)
             return error;
         if (__builtin_add_overflow(total, child.total, &total))
@@ -99,29 +100,31 @@ static int check_node(const struct index *index, const struct block *node,
     if (total != pointer->total)
         return why_damaged(
             why, "%s at address %" PRIu64 ": %" PRIu64 " records in and under it, not %" PRIu64,
-            btree2_node_kind(depth)->name, node->address, total, pointer->total);
+            node->kind->name, node->address, total, pointer->total);
     return 0;
 }
 
-uint64_t btree2_summed(const struct btree2 *tree, unsigned depth, uint64_t n)
+uint64_t btree2_summed(const struct btree2 *tree, const struct node_pointer *pointer)
 {
-    return NODE_OVERHEAD + n * tree->record +
-           (depth > 0 ? (n + 1) * tree->level[depth].pointer_bytes : 0);
+    uint64_t n_children = pointer->depth > 0 ? pointer->n + 1 : 0;
+    return NODE_OVERHEAD + pointer->n * tree->record +
+           n_children * tree->level[pointer->depth].pointer_bytes;
 }
 
-int btree2_get_node(struct index *index, const struct node_pointer *pointer, unsigned depth,
-                    struct block **node, struct why *why)
+int btree2_get_node(struct index *index, const struct node_pointer *pointer, struct block **node,
+                    struct why *why)
 {
     const struct btree2 *tree = index->kind;
+    const struct block_place place = {btree2_node_kind(pointer->depth), pointer->address,
+                                      tree->node_bytes, btree2_summed(tree, pointer)};
     struct block *found;
-    int error = block_get(index, btree2_node_kind(depth), pointer->address, tree->node_bytes,
-                          btree2_summed(tree, depth, pointer->n), &found, why);
+    int error = block_get(index, &place, &found, why);
     if (error)
         return error;
     /* What we have changed is right. */
     if (!found->changed &&
         atomic_load_explicit(&found->checked, memory_order_relaxed) != pointer->total) {
-        error = check_node(index, found, pointer, depth, why);
+        error = check_node(index, found, pointer, why);
         if (error) {
             block_put(found);
             return error;
@@ -168,11 +171,11 @@ int btree2_derive(const struct index *index, struct btree2 *tree, unsigned depth
 
 static int check_root(const struct index *index, const struct btree2 *tree, struct why *why)
 {
-    const struct level *top = &tree->level[tree->depth];
+    const struct level *top = &tree->level[tree->root.depth];
     const struct node_pointer *root = &tree->root;
     bool empty = root->address == NO_ADDRESS;
     if (root->n > top->max_records || (root->n == 0) != (root->total == 0) ||
-        (empty && (root->n != 0 || tree->depth != 0)) || (tree->depth > 0 && root->n == 0))
+        (empty && (root->n != 0 || root->depth != 0)) || (root->depth > 0 && root->n == 0))
         return header_damaged(index, "records in the root", root->n, why);
     if (root->total < root->n || root->total > top->max_total)
         return header_damaged(index, "records in the tree", root->total, why);
@@ -189,17 +192,16 @@ static int read_header(struct index *index, struct btree2 *tree, struct why *why
 {
     const struct superblock *superblock = index->superblock;
     size_t size = btree2_header_bytes(superblock);
+    const struct block_place place = {&btree2_header_kind, index->address, size, size};
     struct block *block;
     struct cursor c;
-    int error =
-        block_read(index->store, &btree2_header_kind, index->address, size, size, &block, why);
+    int error = block_read(index->store, &place, &block, why);
     if (error)
         return error;
-    error = index_begin_header(index, BTREE2_HEADER, block, BTREE2_FIRST_TYPE + index->format.form,
-                               &c, why);
+    error = index_begin_header(index, block, BTREE2_FIRST_TYPE + index->format.form, &c, why);
     tree->node_bytes = cursor_uint(&c, 4);
     size_t record = (size_t)cursor_uint(&c, 2);
-    tree->depth = (unsigned)cursor_uint(&c, 2);
+    tree->root.depth = (unsigned)cursor_uint(&c, 2);
     tree->split_percent = (unsigned)cursor_uint(&c, 1);
     tree->merge_percent = (unsigned)cursor_uint(&c, 1);
     tree->root.address = superblock_address(superblock, &c);
@@ -212,7 +214,7 @@ static int read_header(struct index *index, struct btree2 *tree, struct why *why
         return header_damaged(index, "address of the root", 0, why);
     if (record != tree->record)
         return header_damaged(index, "record size", record, why);
-    error = btree2_derive(index, tree, tree->depth, why);
+    error = btree2_derive(index, tree, tree->root.depth, why);
     return error ? error : check_root(index, tree, why);
 }
 
@@ -236,7 +238,7 @@ static int btree2_open(struct index *index, const struct layout_message *layout,
     int error = read_header(index, tree, why);
     if (error || tree->root.n == 0)
         return error;
-    return btree2_get_node(index, &tree->root, tree->depth, &tree->root_block, why);
+    return btree2_get_node(index, &tree->root, &tree->root_block, why);
 }
 
 static void btree2_tell(const struct index *index, struct layout_message *layout)
@@ -280,7 +282,6 @@ static int btree2_lookup(struct index *index, const uint64_t *scaled, struct chu
 {
     const struct btree2 *tree = index->kind;
     struct node_pointer pointer = tree->root;
-    unsigned depth = tree->depth;
     const struct block *node = tree->root_block; /* NULL: there is nothing to look for */
     struct block *held = NULL;                   /* node, if it is not the root */
     int error = 0;
@@ -290,14 +291,14 @@ static int btree2_lookup(struct index *index, const uint64_t *scaled, struct chu
                  coordinates[SFS_MAX_RANK];
         if (found)
             error = read_record(index, node, i, coordinates, record, why);
-        if (found || depth == 0)
+        if (found || pointer.depth == 0)
             break;
         struct node_pointer child;
-        error = btree2_read_pointer(index, node, pointer.n, depth, i, &child, why);
+        error = btree2_read_pointer(index, node, &pointer, i, &child, why);
         block_put(held);
         held = NULL;
         if (!error)
-            error = btree2_get_node(index, &child, --depth, &held, why);
+            error = btree2_get_node(index, &child, &held, why);
         node = held;
         pointer = child;
     }
@@ -356,26 +357,24 @@ static void records_in_range(const struct walk *walk, const struct block *node, 
 }
 
 static int walk_node(struct walk *walk, const struct block *node,
-                     const struct node_pointer *pointer, unsigned depth)
+                     const struct node_pointer *pointer)
 {
     const struct btree2 *tree = walk->index->kind;
     uint64_t first, end;
-    int result = index_spend(btree2_node_kind(depth)->name, node->address, tree->node_bytes,
-                             &walk->budget, walk->why);
+    int result =
+        index_spend(node->kind->name, node->address, tree->node_bytes, &walk->budget, walk->why);
     if (!result && walk->each_block)
-        result = walk->each_block(walk->context, btree2_node_kind(depth)->name, node->address,
-                                  tree->node_bytes);
+        result = walk->each_block(walk->context, node->kind->name, node->address, tree->node_bytes);
     records_in_range(walk, node, pointer->n, &first, &end);
     for (uint64_t i = first; !result && i <= end; i++) {
-        if (depth > 0) {
+        if (pointer->depth > 0) {
             struct node_pointer child;
             struct block *block;
-            result =
-                btree2_read_pointer(walk->index, node, pointer->n, depth, i, &child, walk->why);
+            result = btree2_read_pointer(walk->index, node, pointer, i, &child, walk->why);
             if (!result)
-                result = btree2_get_node(walk->index, &child, depth - 1, &block, walk->why);
+                result = btree2_get_node(walk->index, &child, &block, walk->why);
             if (!result) {
-                result = walk_node(walk, block, &child, depth - 1);
+                result = walk_node(walk, block, &child);
                 block_put(block);
             }
         }
@@ -397,7 +396,7 @@ static int btree2_iterate(struct index *index, const struct index_range *range,
         .budget = store_size(index->store),
         .why = why,
     };
-    return tree->root_block ? walk_node(&walk, tree->root_block, &tree->root, tree->depth) : 0;
+    return tree->root_block ? walk_node(&walk, tree->root_block, &tree->root) : 0;
 }
 
 static int btree2_each_block(struct index *index, index_block_function each, void *context,
@@ -414,7 +413,7 @@ static int btree2_each_block(struct index *index, index_block_function each, voi
     int result =
         each(context, BTREE2_HEADER, index->address, btree2_header_bytes(index->superblock));
     if (!result && tree->root_block)
-        result = walk_node(&walk, tree->root_block, &tree->root, tree->depth);
+        result = walk_node(&walk, tree->root_block, &tree->root);
     return result;
 }
 

@@ -24,12 +24,12 @@ struct node_pointer {
     uint64_t address; /* NO_ADDRESS: an empty tree */
     uint64_t n;       /* records in the node */
     uint64_t total;   /* records in and under it */
+    unsigned depth;   /* of the node; leaves have 0 */
 };
 
 struct btree2 {
     uint64_t node_bytes;
-    size_t record; /* bytes of one */
-    unsigned depth;
+    size_t record;          /* bytes of one */
     unsigned split_percent; /* of the most records of a node: when to split it, */
     unsigned merge_percent; /* and when to merge it with others */
     unsigned count_bytes;   /* width of the number of records of a node in pointers */
@@ -46,20 +46,21 @@ const struct block_kind *btree2_node_kind(unsigned depth);
 /* Sets the levels up to a depth. */
 int btree2_derive(const struct index *index, struct btree2 *tree, unsigned depth, struct why *why);
 
-/* Bytes of a node with n records, the checksum at their end included. */
-uint64_t btree2_summed(const struct btree2 *tree, unsigned depth, uint64_t n);
+/* Bytes of a node that are used, the checksum at their end included. */
+uint64_t btree2_summed(const struct btree2 *tree, const struct node_pointer *pointer);
 
 /* The first record of the node that is not before scaled; n if there is none. */
 uint64_t btree2_search(const struct index *index, const struct block *node, uint64_t n,
                        const uint64_t *scaled, bool *equal);
 
-/* Pointer to child i of a node of n records. */
-int btree2_read_pointer(const struct index *index, const struct block *node, uint64_t n,
-                        unsigned depth, uint64_t i, struct node_pointer *child, struct why *why);
+/* The pointer to child i of a node, which `pointer` points to. */
+int btree2_read_pointer(const struct index *index, const struct block *node,
+                        const struct node_pointer *pointer, uint64_t i, struct node_pointer *child,
+                        struct why *why);
 
 /* The node that pointer points to, checked; the caller ends its use with block_put. */
-int btree2_get_node(struct index *index, const struct node_pointer *pointer, unsigned depth,
-                    struct block **node, struct why *why);
+int btree2_get_node(struct index *index, const struct node_pointer *pointer, struct block **node,
+                    struct why *why);
 
 /* ---- Writing ---- */
 

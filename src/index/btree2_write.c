@@ -42,12 +42,6 @@ static struct step *last_of(struct path *path)
     return &path->step[path->n - 1];
 }
 
-/* Of the nodes of step k. */
-static unsigned depth_of(const struct path *path, unsigned k)
-{
-    return tree_of(path)->depth - k;
-}
-
 static void cut_path(struct path *path, unsigned n)
 {
     while (path->n > n)
@@ -68,11 +62,10 @@ static void begin_path(struct path *path)
 static int descend(struct path *path, uint64_t child)
 {
     struct step *last = last_of(path), *next = last + 1;
-    unsigned depth = depth_of(path, path->n - 1);
-    int error = btree2_read_pointer(path->index, last->node, last->pointer.n, depth, child,
-                                    &next->pointer, path->why);
+    int error = btree2_read_pointer(path->index, last->node, &last->pointer, child, &next->pointer,
+                                    path->why);
     if (!error)
-        error = btree2_get_node(path->index, &next->pointer, depth - 1, &next->node, path->why);
+        error = btree2_get_node(path->index, &next->pointer, &next->node, path->why);
     if (error)
         return error;
     last->child = child;
@@ -87,7 +80,7 @@ static int find(struct path *path, const uint64_t *scaled, bool *found)
         struct step *last = last_of(path);
         uint64_t i = btree2_search(path->index, last->node, last->pointer.n, scaled, found);
         last->child = i;
-        if (*found || depth_of(path, path->n - 1) == 0)
+        if (*found || last->pointer.depth == 0)
             return 0;
         int error = descend(path, i);
         if (error)
@@ -124,14 +117,14 @@ static unsigned char *pointer_in(const struct btree2 *tree, struct block *node, 
     return record_in(tree, node, n) + i * tree->level[depth].pointer_bytes;
 }
 
-static void put_pointer(const struct index *index, unsigned char *bytes, unsigned depth,
+static void put_pointer(const struct index *index, unsigned char *bytes,
                         const struct node_pointer *child)
 {
     const struct btree2 *tree = index->kind;
-    struct output output = output_over(bytes, tree->level[depth].pointer_bytes);
+    struct output output = output_over(bytes, tree->level[child->depth + 1].pointer_bytes);
     superblock_put_address(index->superblock, &output, child->address);
     output_uint(&output, child->n, tree->count_bytes);
-    output_uint(&output, child->total, tree->level[depth - 1].total_bytes);
+    output_uint(&output, child->total, tree->level[child->depth].total_bytes);
 }
 
 /* Tells the node above, which may be changed, what step k has become. */
@@ -139,12 +132,12 @@ static void update_pointer(struct path *path, unsigned k)
 {
     struct btree2 *tree = tree_of(path);
     struct step *step = &path->step[k], *above = step - 1;
-    step->node->summed = btree2_summed(tree, depth_of(path, k), step->pointer.n);
+    step->node->summed = btree2_summed(tree, &step->pointer);
     if (k > 0) {
-        unsigned depth = depth_of(path, k - 1);
-        put_pointer(path->index,
-                    pointer_in(tree, above->node, above->pointer.n, depth, above->child), depth,
-                    &step->pointer);
+        put_pointer(
+            path->index,
+            pointer_in(tree, above->node, above->pointer.n, above->pointer.depth, above->child),
+            &step->pointer);
         return;
     }
     tree->root = step->pointer;
@@ -153,7 +146,8 @@ static void update_pointer(struct path *path, unsigned k)
 
 static int change_step(struct path *path, unsigned k)
 {
-    return block_change(path->index, path->step[k].node, depth_of(path, k), path->why);
+    const struct step *step = &path->step[k];
+    return block_change(path->index, step->node, step->pointer.depth, path->why);
 }
 
 static int change_path(struct path *path)
@@ -167,8 +161,9 @@ static int change_path(struct path *path)
 static int make_node(struct index *index, unsigned depth, struct block **node, struct why *why)
 {
     const struct btree2 *tree = index->kind;
-    int error = block_allocate(index, btree2_node_kind(depth), tree->node_bytes, tree->node_bytes,
-                               depth, node, why);
+    const struct block_place place = {btree2_node_kind(depth), 0, tree->node_bytes,
+                                      tree->node_bytes};
+    int error = block_allocate(index, place, tree->node_bytes, depth, node, why);
     if (error)
         return error;
     struct output output = output_over((*node)->bytes, (*node)->n);
@@ -210,11 +205,10 @@ static int begin_move(struct path *path, struct move *move)
         error = tree->scratch ? 0 : -ENOMEM;
     }
     for (unsigned i = 0; !error && i < move->n_old; i++) {
-        error = btree2_read_pointer(path->index, last->node, last->pointer.n, move->depth + 1,
-                                    move->first + i, &move->pointer[i], path->why);
+        error = btree2_read_pointer(path->index, last->node, &last->pointer, move->first + i,
+                                    &move->pointer[i], path->why);
         if (!error)
-            error = btree2_get_node(path->index, &move->pointer[i], move->depth, &move->child[i],
-                                    path->why);
+            error = btree2_get_node(path->index, &move->pointer[i], &move->child[i], path->why);
         if (!error)
             error = block_change(path->index, move->child[i], move->depth, path->why);
     }
@@ -279,12 +273,13 @@ static void scatter(struct path *path, struct move *move, uint64_t at[MOST_CHILD
         memcpy(record_in(tree, child, 0), move->records + next * tree->record, n * tree->record);
         if (move->depth > 0)
             memcpy(pointer_in(tree, child, n, move->depth, 0), pointers, (n + 1) * pointer_bytes);
-        child->summed = btree2_summed(tree, move->depth, n);
         move->pointer[i] = (struct node_pointer){
             .address = child->address,
             .n = n,
             .total = count_under(path->index, move->depth, n, pointers),
+            .depth = move->depth,
         };
+        child->summed = btree2_summed(tree, &move->pointer[i]);
         next += n + 1;
     }
 }
@@ -306,7 +301,7 @@ static void change_above(struct path *path, struct move *move, const uint64_t at
                  (n - first - move->n_old + 1) * tree->record);
     output_bytes(&output, pointer_in(tree, last->node, n, depth, 0), first * pointer_bytes);
     for (unsigned i = 0; i < move->n_new; i++) {
-        put_pointer(path->index, output.at, depth, &move->pointer[i]);
+        put_pointer(path->index, output.at, &move->pointer[i]);
         output.at += pointer_bytes;
         output.left -= pointer_bytes;
     }
@@ -322,7 +317,7 @@ static int move_records(struct path *path, uint64_t first, unsigned n_old, unsig
                         const uint64_t *count)
 {
     struct move move = {
-        .depth = depth_of(path, path->n - 1) - 1,
+        .depth = last_of(path)->pointer.depth - 1,
         .first = first,
         .n_old = n_old,
         .n_new = n_new,
@@ -347,8 +342,7 @@ static int count_child(struct path *path, uint64_t i, uint64_t *n)
 {
     struct step *last = last_of(path);
     struct node_pointer child;
-    int error = btree2_read_pointer(path->index, last->node, last->pointer.n,
-                                    depth_of(path, path->n - 1), i, &child, path->why);
+    int error = btree2_read_pointer(path->index, last->node, &last->pointer, i, &child, path->why);
     if (!error)
         *n = child.n;
     return error;
@@ -398,7 +392,7 @@ void btree2_encode_header(const struct index *index, struct output *output)
     index_put_begin(index, &btree2_header_kind, BTREE2_FIRST_TYPE + index->format.form, output);
     output_uint(output, tree->node_bytes, 4);
     output_uint(output, tree->record, 2);
-    output_uint(output, tree->depth, 2);
+    output_uint(output, tree->root.depth, 2);
     output_uint(output, tree->split_percent, 1);
     output_uint(output, tree->merge_percent, 1);
     superblock_put_address(index->superblock, output, tree->root.address);
@@ -427,9 +421,9 @@ static int make_root(struct index *index, struct btree2 *tree, struct why *why)
     int error = make_node(index, 0, &node, why);
     if (error)
         return error;
-    node->summed = btree2_summed(tree, 0, 0);
     tree->root_block = node;
     tree->root = (struct node_pointer){.address = node->address};
+    node->summed = btree2_summed(tree, &tree->root);
     index->changes.header = true;
     return 0;
 }
@@ -440,27 +434,26 @@ static int grow(struct path *path)
     struct index *index = path->index;
     struct btree2 *tree = index->kind;
     struct block *old = tree->root_block, *node;
-    int error = btree2_derive(index, tree, tree->depth + 1, path->why);
+    const struct node_pointer root = tree->root;
+    const unsigned depth = root.depth + 1;
+    int error = btree2_derive(index, tree, depth, path->why);
     if (!error)
-        error = check_levels(index, tree->depth + 1, path->why);
+        error = check_levels(index, depth, path->why);
     if (!error)
         error = changes_reserve(index, 1);
     if (!error)
-        error = make_node(index, tree->depth + 1, &node, path->why);
+        error = make_node(index, depth, &node, path->why);
     if (error)
         return error;
-    const struct node_pointer root = tree->root;
     cut_path(path, 0);
-    tree->depth++;
-    put_pointer(index, pointer_in(tree, node, 0, tree->depth, 0), tree->depth, &root);
-    node->summed = btree2_summed(tree, tree->depth, 0);
+    put_pointer(index, pointer_in(tree, node, 0, depth, 0), &root);
     path->step[path->n++] = (struct step){
         .node = node,
-        .pointer = {.address = node->address, .total = root.total},
+        .pointer = {.address = node->address, .total = root.total, .depth = depth},
     };
+    node->summed = btree2_summed(tree, &last_of(path)->pointer);
     error = move_records(path, 0, 1, 2, (uint64_t[]){root.n / 2, root.n - root.n / 2 - 1});
     if (error) {
-        tree->depth--;
         block_discard(index, node);
         return error;
     }
@@ -475,7 +468,7 @@ static int make_room(struct path *path, const uint64_t *scaled, uint64_t *child,
 {
     const struct btree2 *tree = tree_of(path);
     struct step *last = last_of(path);
-    unsigned depth = depth_of(path, path->n - 1);
+    unsigned depth = last->pointer.depth;
     uint64_t most = split_at(tree, depth - 1);
     for (int tries = TRIES;; tries--) {
         bool found;
@@ -500,7 +493,7 @@ static int make_room(struct path *path, const uint64_t *scaled, uint64_t *child,
  * as libhdf5 says it, if it and one of them have room for one record at most. */
 static int may_split(struct path *path, bool *split)
 {
-    uint64_t n[3], most = split_at(tree_of(path), depth_of(path, path->n - 1) - 1);
+    uint64_t n[3], most = split_at(tree_of(path), last_of(path)->pointer.depth - 1);
     int error = count_around(path, last_of(path)->child, 0, n);
     if (!error)
         *split = n[0] + n[1] >= 2 * most - 1 || n[1] + n[2] >= 2 * most - 1;
@@ -518,7 +511,7 @@ static int climb(struct path *path, bool share_only, bool *none)
     while (!error && path->n > 1) {
         cut_path(path, path->n - 1);
         bool split = true;
-        if (last_of(path)->pointer.n < split_at(tree, depth_of(path, path->n - 1)))
+        if (last_of(path)->pointer.n < split_at(tree, last_of(path)->pointer.depth))
             return 0;
         if (share_only)
             error = may_split(path, &split);
@@ -534,7 +527,7 @@ static int go_to_room(struct path *path, const uint64_t *scaled, bool *full)
 {
     int error = 0;
     *full = false;
-    while (!error && depth_of(path, path->n - 1) > 0) {
+    while (!error && last_of(path)->pointer.depth > 0) {
         uint64_t child;
         error = make_room(path, scaled, &child, full);
         if (error || *full)
@@ -623,7 +616,7 @@ int btree2_insert(struct index *index, const uint64_t *scaled, const struct chun
     struct path path = {.index = index, .why = why};
     int error = btree2_make_header(index, why);
     if (!error)
-        error = check_levels(index, tree->depth, why);
+        error = check_levels(index, tree->root.depth, why);
     if (!error)
         error = make_root(index, tree, why);
     if (error)
@@ -651,7 +644,7 @@ int btree2_insert(struct index *index, const uint64_t *scaled, const struct chun
 static int shrink(struct path *path, bool *shrunk)
 {
     struct btree2 *tree = tree_of(path);
-    const struct level *below = &tree->level[tree->depth - 1];
+    const struct level *below = &tree->level[tree->root.depth - 1];
     struct step *root = last_of(path);
     struct node_pointer left;
     struct block *child;
@@ -662,12 +655,12 @@ static int shrink(struct path *path, bool *shrunk)
     int error = count_child(path, 0, &n[0]);
     if (!error)
         error = count_child(path, 1, &n[1]);
-    if (error || n[0] + n[1] > 2 * merge_at(tree, tree->depth - 1) + 1 ||
+    if (error || n[0] + n[1] > 2 * merge_at(tree, tree->root.depth - 1) + 1 ||
         n[0] + n[1] + 1 > below->max_records)
         return error;
-    error = btree2_read_pointer(path->index, root->node, 1, tree->depth, 0, &left, path->why);
+    error = btree2_read_pointer(path->index, root->node, &root->pointer, 0, &left, path->why);
     if (!error)
-        error = btree2_get_node(path->index, &left, tree->depth - 1, &child, path->why);
+        error = btree2_get_node(path->index, &left, &child, path->why);
     if (error)
         return error;
     left.n = n[0] + n[1] + 1;
@@ -681,7 +674,6 @@ static int shrink(struct path *path, bool *shrunk)
     block_put(tree->root_block);
     tree->root_block = child;
     tree->root = left;
-    tree->depth--;
     begin_path(path);
     *shrunk = true;
     return 0;
@@ -707,7 +699,7 @@ static int make_ready(struct path *path, const uint64_t *scaled, bool leftmost, 
 {
     const struct btree2 *tree = tree_of(path);
     struct step *last = last_of(path);
-    uint64_t few = merge_at(tree, depth_of(path, path->n - 1) - 1);
+    uint64_t few = merge_at(tree, last_of(path)->pointer.depth - 1);
     for (int tries = TRIES;; tries--) {
         uint64_t n[3], i = 0;
         *equal = false;
@@ -737,7 +729,7 @@ static int go_to_leaf(struct path *path, const uint64_t *scaled, unsigned *above
     *above = UINT32_MAX;
     begin_path(path);
     int error = 0;
-    while (!error && depth_of(path, path->n - 1) > 0) {
+    while (!error && last_of(path)->pointer.depth > 0) {
         uint64_t child;
         bool equal, shrunk = false;
         error = change_step(path, path->n - 1);
@@ -794,7 +786,7 @@ int btree2_remove(struct index *index, const uint64_t *scaled, struct why *why)
     bool found;
     if (!tree->root_block)
         return 0;
-    int error = check_levels(index, tree->depth, why);
+    int error = check_levels(index, tree->root.depth, why);
     if (error)
         return error;
     begin_path(&path);

@@ -55,11 +55,11 @@ int block_change(struct index *index, struct block *block, unsigned height, stru
     return 0;
 }
 
-int block_make_changed(struct index *index, const struct block_kind *kind, uint64_t address,
-                       uint64_t n, unsigned height, struct block **out, struct why *why)
+int block_make_changed(struct index *index, const struct block_place *place, unsigned height,
+                       struct block **out, struct why *why)
 {
     struct block *block;
-    int error = block_make(kind, address, n, n, &block);
+    int error = block_make(place, &block);
     if (error)
         return error;
     error = block_change(index, block, height, why);
@@ -71,17 +71,16 @@ int block_make_changed(struct index *index, const struct block_kind *kind, uint6
     return 0;
 }
 
-int block_allocate(struct index *index, const struct block_kind *kind, uint64_t n, uint64_t whole,
-                   unsigned height, struct block **block, struct why *why)
+int block_allocate(struct index *index, struct block_place place, uint64_t whole, unsigned height,
+                   struct block **block, struct why *why)
 {
-    uint64_t address;
-    int error =
-        structure_allocate(index->store, index->superblock, kind->name, whole, &address, why);
+    int error = structure_allocate(index->store, index->superblock, place.kind->name, whole,
+                                   &place.address, why);
     if (error)
         return error;
-    error = block_make_changed(index, kind, address, n, height, block, why);
+    error = block_make_changed(index, &place, height, block, why);
     if (error)
-        store_free(index->store, address, whole); /* the error is one already */
+        store_free(index->store, place.address, whole); /* the error is one already */
     return error;
 }
 

@@ -102,13 +102,13 @@ static int read_header(struct index *index, struct extensible_array *array, stru
     const struct superblock *superblock = index->superblock;
     unsigned length_size = superblock->length_size;
     size_t size = earray_header_bytes(superblock);
+    const struct block_place place = {&earray_header_kind, index->address, size, size};
     struct block *block;
     struct cursor c;
-    int error =
-        block_read(index->store, &earray_header_kind, index->address, size, size, &block, why);
+    int error = block_read(index->store, &place, &block, why);
     if (error)
         return error;
-    error = index_begin_header(index, EARRAY_HEADER, block, index->format.form, &c, why);
+    error = index_begin_header(index, block, index->format.form, &c, why);
     size_t element = (size_t)cursor_uint(&c, 1);
     array->max_bits = (unsigned)cursor_uint(&c, 1);
     array->in_index_block = (unsigned)cursor_uint(&c, 1);
@@ -134,11 +134,12 @@ static int read_header(struct index *index, struct extensible_array *array, stru
 
 static int read_index_block(struct index *index, struct extensible_array *array, struct why *why)
 {
-    int error = block_read(index->store, &earray_index_block_kind, array->block_address,
-                           array->block_bytes, array->block_bytes, &array->block, why);
+    const struct block_place place = {&earray_index_block_kind, array->block_address,
+                                      array->block_bytes, array->block_bytes};
+    int error = block_read(index->store, &place, &array->block, why);
     struct cursor c;
     if (!error)
-        error = index_begin_block(index, earray_index_block_kind.name, array->block, &c, why);
+        error = index_begin_block(index, array->block, &c, why);
     return error;
 }
 
@@ -220,11 +221,12 @@ int earray_get_super_block(struct index *index, unsigned u, struct block **block
         earray_address_in(index, array->block, earray_super_block_at(index, u), &address, why);
     if (error || address == NO_ADDRESS)
         return error;
-    error = block_get(index, &earray_super_block_kind, address, size, size, block, why);
+    error = block_get(index, &(struct block_place){&earray_super_block_kind, address, size, size},
+                      block, why);
     if (error)
         return error;
     struct cursor c;
-    error = index_begin_block(index, earray_super_block_kind.name, *block, &c, why);
+    error = index_begin_block(index, *block, &c, why);
     if (!error && cursor_uint(&c, (unsigned)array->offset_bytes) != earray_first_element(array, u))
         error = why_damaged(why, "%s at address %" PRIu64 ": its offset is that of another",
                             earray_super_block_kind.name, address);
@@ -265,12 +267,13 @@ int earray_get_data_block(struct index *index, unsigned u, uint64_t address, str
                           struct why *why)
 {
     uint64_t size = earray_data_block_bytes(index, u);
+    const struct block_place place = {&earray_data_block_kind, address, size, size};
     struct block *found;
     struct cursor c;
-    int error = block_get(index, &earray_data_block_kind, address, size, size, &found, why);
+    int error = block_get(index, &place, &found, why);
     if (error)
         return error;
-    error = index_begin_block(index, earray_data_block_kind.name, found, &c, why);
+    error = index_begin_block(index, found, &c, why);
     if (error) {
         block_put(found);
         return error;
@@ -310,9 +313,10 @@ int earray_page_address(const struct index *index, uint64_t data_block, uint64_t
 int earray_get_page(struct index *index, uint64_t data_block, uint64_t page, struct block **block,
                     struct why *why)
 {
-    uint64_t address, size = earray_page_bytes(index->kind);
-    int error = earray_page_address(index, data_block, page, &address, why);
-    return error ? error : block_get(index, &earray_page_kind, address, size, size, block, why);
+    uint64_t size = earray_page_bytes(index->kind);
+    struct block_place place = {&earray_page_kind, 0, size, size};
+    int error = earray_page_address(index, data_block, page, &place.address, why);
+    return error ? error : block_get(index, &place, block, why);
 }
 
 /* ---- Lookup ---- */

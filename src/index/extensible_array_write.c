@@ -52,8 +52,9 @@ static int make_index_block(struct index *index, struct extensible_array *array,
     struct block *block;
     if (array->block_address != NO_ADDRESS)
         return 0;
-    int error = block_allocate(index, &earray_index_block_kind, array->block_bytes,
-                               array->block_bytes, INDEX_BLOCK, &block, why);
+    const struct block_place place = {&earray_index_block_kind, 0, array->block_bytes,
+                                      array->block_bytes};
+    int error = block_allocate(index, place, array->block_bytes, INDEX_BLOCK, &block, why);
     if (error)
         return error;
     index_put_begin_block(index, block);
@@ -71,10 +72,10 @@ static int make_super_block(struct index *index, struct extensible_array *array,
                             struct block **super, struct why *why)
 {
     uint64_t bytes = earray_super_block_bytes(index, u);
+    const struct block_place place = {&earray_super_block_kind, 0, bytes, bytes};
     int error = block_change(index, array->block, INDEX_BLOCK, why);
     if (!error)
-        error =
-            block_allocate(index, &earray_super_block_kind, bytes, bytes, SUPER_BLOCKS, super, why);
+        error = block_allocate(index, place, bytes, SUPER_BLOCKS, super, why);
     if (error)
         return error;
     struct output output = index_put_begin_block(index, *super);
@@ -88,23 +89,34 @@ static int make_super_block(struct index *index, struct extensible_array *array,
     return 0;
 }
 
-/* Data block t of super block u; super is NULL for the first few. Its pages come into being one by
- * one. */
-static int make_data_block(struct index *index, struct extensible_array *array, unsigned u,
-                           uint64_t t, struct block *super, uint64_t *address, struct why *why)
+/* The way to an element that is not in the index block. */
+struct way {
+    struct index *index;
+    struct earray_place place;
+    struct block *super; /* the super block; NULL for the first few data blocks, which have none */
+    bool make;           /* what is missing on it */
+    struct why *why;
+};
+
+/* Its data block, whose pages come into being one by one. */
+static int make_data_block(const struct way *way, uint64_t *address)
 {
+    struct index *index = way->index;
+    struct extensible_array *array = index->kind;
+    unsigned u = way->place.super;
+    uint64_t t = way->place.block;
     uint64_t n = earray_elements_per_block(array, u), bytes = earray_data_block_bytes(index, u);
     uint64_t n_pages = earray_pages_per_block(array, u);
     uint64_t whole = bytes + n_pages * earray_page_bytes(array);
-    struct block *above = super ? super : array->block, *block;
-    int error = block_change(index, above, super ? SUPER_BLOCKS : INDEX_BLOCK, why);
+    struct block_place place = {&earray_data_block_kind, 0, bytes, bytes};
+    struct block *above = way->super ? way->super : array->block, *block;
+    int error = block_change(index, above, way->super ? SUPER_BLOCKS : INDEX_BLOCK, way->why);
     if (!error)
-        error =
-            block_allocate(index, &earray_data_block_kind, bytes, whole, DATA_BLOCKS, &block, why);
+        error = block_allocate(index, place, whole, DATA_BLOCKS, &block, way->why);
     if (error)
         return error;
     /* libhdf5 counts the first few among all data blocks, the others within their super block. */
-    uint64_t before = super ? t : earray_first_block(u) + t;
+    uint64_t before = way->super ? t : earray_first_block(u) + t;
     struct output output = index_put_begin_block(index, block);
     output_uint(&output, earray_first_element(array, u) + before * n,
                 (unsigned)array->offset_bytes);
@@ -121,61 +133,60 @@ static int make_data_block(struct index *index, struct extensible_array *array, 
 }
 
 /* A page that was never written is made without reading what lies there. */
-static int make_page(struct index *index, struct extensible_array *array,
-                     const struct earray_place *place, struct block *super, uint64_t data_block,
-                     struct block **page, struct why *why)
+static int make_page(const struct way *way, uint64_t data_block, struct block **page)
 {
-    uint64_t address;
-    int error = earray_page_address(index, data_block, place->page, &address, why);
+    struct index *index = way->index;
+    const struct extensible_array *array = index->kind;
+    uint64_t bytes = earray_page_bytes(array);
+    struct block_place place = {&earray_page_kind, 0, bytes, bytes};
+    int error = earray_page_address(index, data_block, way->place.page, &place.address, way->why);
     if (!error)
-        error = block_change(index, super, SUPER_BLOCKS, why);
+        error = block_change(index, way->super, SUPER_BLOCKS, way->why);
     if (!error)
-        error = block_make_changed(index, &earray_page_kind, address, earray_page_bytes(array),
-                                   DATA_BLOCKS, page, why);
-    if (error)
-        return error;
-    index_put_no_elements(index, *page, 0, array->page_elements);
-    unsigned char mask;
-    size_t at = earray_page_bit(index, place->super, place->block, place->page, &mask);
-    super->bytes[at] |= mask;
-    return 0;
+        error = block_make_changed(index, &place, DATA_BLOCKS, page, way->why);
+    if (!error)
+        index_put_no_elements(index, *page, 0, array->page_elements);
+    return error;
 }
 
 /* ---- Finding an element's place ---- */
 
 /* The page of an element, of a data block that is there; NULL if it is not there and must not be
  * made. */
-static int reach_page(struct index *index, const struct earray_place *place, struct block *super,
-                      uint64_t data_block, bool make, struct block **page, struct why *why)
+static int reach_page(const struct way *way, uint64_t data_block, struct block **page)
 {
+    const struct earray_place *place = &way->place;
     unsigned char mask;
-    size_t at = earray_page_bit(index, place->super, place->block, place->page, &mask);
+    size_t at = earray_page_bit(way->index, place->super, place->block, place->page, &mask);
     *page = NULL;
-    if ((super->bytes[at] & mask) != 0)
-        return earray_get_page(index, data_block, place->page, page, why);
-    return make ? make_page(index, index->kind, place, super, data_block, page, why) : 0;
+    if ((way->super->bytes[at] & mask) != 0)
+        return earray_get_page(way->index, data_block, place->page, page, way->why);
+    int error = way->make ? make_page(way, data_block, page) : 0;
+    if (!error && *page)
+        way->super->bytes[at] |= mask;
+    return error;
 }
 
 /* The block or page in which an element stands, and where in it. */
-static int reach_in_data_block(struct index *index, const struct earray_place *place,
-                               struct block *super, bool make, struct block **block, size_t *at,
-                               struct why *why)
+static int reach_in_data_block(const struct way *way, struct block **block, size_t *at)
 {
-    struct extensible_array *array = index->kind;
-    struct block *above = super ? super : array->block;
+    struct index *index = way->index;
+    const struct extensible_array *array = index->kind;
+    const struct earray_place *place = &way->place;
     uint64_t address;
-    int error = earray_address_in(
-        index, above, earray_data_block_at(index, place->super, place->block), &address, why);
-    if (!error && address == NO_ADDRESS && make)
-        error = make_data_block(index, array, place->super, place->block, super, &address, why);
+    int error = earray_address_in(index, way->super ? way->super : array->block,
+                                  earray_data_block_at(index, place->super, place->block), &address,
+                                  way->why);
+    if (!error && address == NO_ADDRESS && way->make)
+        error = make_data_block(way, &address);
     if (error || address == NO_ADDRESS)
         return error;
     if (earray_pages_per_block(array, place->super) > 0) {
         *at = (size_t)place->page_element * array->element;
-        return reach_page(index, place, super, address, make, block, why);
+        return reach_page(way, address, block);
     }
     *at = earray_behind_offset(index, array) + (size_t)place->element * array->element;
-    return earray_get_data_block(index, place->super, address, block, why);
+    return earray_get_data_block(index, place->super, address, block, way->why);
 }
 
 /* The same for any element; what is missing is made, or *block is NULL. The index block is there.
@@ -190,17 +201,17 @@ static int reach(struct index *index, uint64_t number, bool make, struct block *
         *at = array->elements_at + (size_t)number * array->element;
         return 0;
     }
-    struct earray_place place = earray_place(array, number);
-    struct block *super = NULL;
-    if (place.super >= array->n_direct) {
-        int error = earray_get_super_block(index, place.super, &super, why);
-        if (!error && !super && make)
-            error = make_super_block(index, array, place.super, &super, why);
-        if (error || !super)
+    struct way way = {index, earray_place(array, number), NULL, make, why};
+    unsigned u = way.place.super;
+    if (u >= array->n_direct) {
+        int error = earray_get_super_block(index, u, &way.super, why);
+        if (!error && !way.super && make)
+            error = make_super_block(index, array, u, &way.super, why);
+        if (error || !way.super)
             return error;
     }
-    int error = reach_in_data_block(index, &place, super, make, block, at, why);
-    block_put(super);
+    int error = reach_in_data_block(&way, block, at);
+    block_put(way.super);
     return error;
 }
 

@@ -59,12 +59,13 @@ static int read_header(struct index *index, struct fixed_array *array, struct wh
 {
     const struct superblock *superblock = index->superblock;
     size_t size = header_bytes(superblock);
+    const struct block_place place = {&header_kind, index->address, size, size};
     struct block *block;
     struct cursor c;
-    int error = block_read(index->store, &header_kind, index->address, size, size, &block, why);
+    int error = block_read(index->store, &place, &block, why);
     if (error)
         return error;
-    error = index_begin_header(index, HEADER, block, index->format.form, &c, why);
+    error = index_begin_header(index, block, index->format.form, &c, why);
     size_t element = (size_t)cursor_uint(&c, 1);
     unsigned page_bits = (unsigned)cursor_uint(&c, 1);
     uint64_t n = cursor_uint(&c, superblock->length_size);
@@ -125,11 +126,12 @@ static int read_block(struct index *index, struct fixed_array *array, struct why
             block_kind.name, array->block_address, array->n);
     int error = structure_within(index->store, block_kind.name, array->block_address, whole, why);
     if (!error)
-        error = block_read(index->store, &block_kind, array->block_address, size, size,
+        error = block_read(index->store,
+                           &(struct block_place){&block_kind, array->block_address, size, size},
                            &array->block, why);
     struct cursor c;
     if (!error)
-        error = index_begin_block(index, block_kind.name, array->block, &c, why);
+        error = index_begin_block(index, array->block, &c, why);
     return error;
 }
 
@@ -165,11 +167,6 @@ static bool page_is_set(const struct fixed_array *array, uint64_t page)
     return (array->block->bytes[array->elements_at + page / 8] & 0x80 >> page % 8) != 0;
 }
 
-static uint64_t page_address(const struct fixed_array *array, uint64_t page)
-{
-    return array->block_address + array->block->n + page * page_bytes(array);
-}
-
 /* All pages but the last have as many elements. */
 static uint64_t elements_in(const struct fixed_array *array, uint64_t page)
 {
@@ -177,12 +174,18 @@ static uint64_t elements_in(const struct fixed_array *array, uint64_t page)
     return left < array->page_elements ? left : array->page_elements;
 }
 
+static struct block_place place_of(const struct fixed_array *array, uint64_t page)
+{
+    uint64_t size = elements_in(array, page) * array->element + CHECKSUM_BYTES;
+    uint64_t address = array->block_address + array->block->n + page * page_bytes(array);
+    return (struct block_place){&page_kind, address, size, size};
+}
+
 /* The page's elements are the first bytes of the block. */
 static int get_page(struct index *index, uint64_t page, struct block **block, struct why *why)
 {
-    const struct fixed_array *array = index->kind;
-    uint64_t size = elements_in(array, page) * array->element + CHECKSUM_BYTES;
-    return block_get(index, &page_kind, page_address(array, page), size, size, block, why);
+    const struct block_place place = place_of(index->kind, page);
+    return block_get(index, &place, block, why);
 }
 
 /* It is less than the number of elements, which is one of 64 bits. */
@@ -217,40 +220,40 @@ static int fixed_array_lookup(struct index *index, const uint64_t *scaled,
     return error;
 }
 
-/* Elements from number `first` to before number `end`. */
-struct numbers {
+/* An iteration over the elements from number `first` to before number `end`. */
+struct walk {
+    struct index *index;
     uint64_t first, end;
+    index_each_function each;
+    void *context;
+    struct why *why;
 };
 
-static struct numbers numbers_of(const struct index *index, const struct index_range *range)
+static void set_range(struct walk *walk, const struct index_range *range)
 {
-    const struct fixed_array *array = index->kind;
-    struct numbers numbers = {0, array->n};
+    const struct index *index = walk->index;
     uint64_t last[SFS_MAX_RANK] = {0};
-    if (!range)
-        return numbers;
     for (int axis = 0; axis < index->rank; axis++)
         last[axis] = range->last[axis] < index->max_chunks[axis] ? range->last[axis]
                                                                  : index->max_chunks[axis] - 1;
-    numbers.first =
+    walk->first =
         range->behind ? number_of(index, range->behind) + 1 : number_of(index, range->first);
-    numbers.end = number_of(index, last) + 1;
-    return numbers;
+    walk->end = number_of(index, last) + 1;
 }
 
-/* Those of the elements of a block, of which the first is number first of the array. */
-static int each_element(struct index *index, const struct block *block, size_t at, uint64_t first,
-                        uint64_t n, const struct numbers *numbers, index_each_function each,
-                        void *context, struct why *why)
+/* Those of the n elements at `at` of a block, of which the first is number first of the array. */
+static int each_element(const struct walk *walk, const struct block *block, size_t at,
+                        uint64_t first, uint64_t n)
 {
+    const struct index *index = walk->index;
     const struct fixed_array *array = index->kind;
     int result = 0;
-    uint64_t begin = numbers->first > first ? numbers->first - first : 0;
-    if (numbers->end < first + n)
-        n = numbers->end > first ? numbers->end - first : 0;
+    uint64_t begin = walk->first > first ? walk->first - first : 0;
+    if (walk->end < first + n)
+        n = walk->end > first ? walk->end - first : 0;
     for (uint64_t i = begin; !result && i < n; i++) {
         struct chunk_record record;
-        result = index_element(index, block, at + (size_t)i * array->element, &record, why);
+        result = index_element(index, block, at + (size_t)i * array->element, &record, walk->why);
         if (result || !record.exists)
             continue;
         uint64_t scaled[SFS_MAX_RANK], rest = first + i;
@@ -258,7 +261,7 @@ static int each_element(struct index *index, const struct block *block, size_t a
             scaled[axis] = rest % index->max_chunks[axis];
             rest /= index->max_chunks[axis];
         }
-        result = each(context, scaled, &record);
+        result = walk->each(walk->context, scaled, &record);
     }
     return result;
 }
@@ -267,24 +270,24 @@ static int fixed_array_iterate(struct index *index, const struct index_range *ra
                                index_each_function each, void *context, struct why *why)
 {
     const struct fixed_array *array = index->kind;
-    const struct numbers numbers = numbers_of(index, range);
-    if (array->block_address == NO_ADDRESS || numbers.first >= numbers.end)
+    struct walk walk = {index, 0, array->n, each, context, why};
+    if (range)
+        set_range(&walk, range);
+    if (array->block_address == NO_ADDRESS || walk.first >= walk.end)
         return 0;
     if (array->n_pages == 0)
-        return each_element(index, array->block, array->elements_at, 0, array->n, &numbers, each,
-                            context, why);
+        return each_element(&walk, array->block, array->elements_at, 0, array->n);
     int result = 0;
-    for (uint64_t page = numbers.first / array->page_elements;
-         !result && page <= (numbers.end - 1) / array->page_elements; page++) {
+    for (uint64_t page = walk.first / array->page_elements;
+         !result && page <= (walk.end - 1) / array->page_elements; page++) {
         if (!page_is_set(array, page))
             continue;
         struct block *block;
         result = get_page(index, page, &block, why);
         if (result)
             break;
-        result = each_element(index, block, 0, page * array->page_elements,
-                              (block->n - CHECKSUM_BYTES) / array->element, &numbers, each, context,
-                              why);
+        result = each_element(&walk, block, 0, page * array->page_elements,
+                              (block->n - CHECKSUM_BYTES) / array->element);
         block_put(block);
     }
     return result;
@@ -336,7 +339,8 @@ static int make_block(struct index *index, struct fixed_array *array, struct why
         return 0;
     if (!measure_block(index, array, &size, &whole))
         return why_refused(why, -EFBIG, "%s: its bytes exceed 64 bits", block_kind.name);
-    int error = block_allocate(index, &block_kind, size, whole, DATA_BLOCK, &block, why);
+    int error = block_allocate(index, (struct block_place){&block_kind, 0, size, size}, whole,
+                               DATA_BLOCK, &block, why);
     if (error)
         return error;
     index_put_begin_block(index, block);
@@ -352,14 +356,13 @@ static int make_block(struct index *index, struct fixed_array *array, struct why
 static int make_page(struct index *index, struct fixed_array *array, uint64_t page,
                      struct block **block, struct why *why)
 {
-    uint64_t n = elements_in(array, page);
+    const struct block_place place = place_of(array, page);
     int error = block_change(index, array->block, DATA_BLOCK, why);
     if (!error)
-        error = block_make_changed(index, &page_kind, page_address(array, page),
-                                   n * array->element + CHECKSUM_BYTES, PAGES, block, why);
+        error = block_make_changed(index, &place, PAGES, block, why);
     if (error)
         return error;
-    index_put_no_elements(index, *block, 0, n);
+    index_put_no_elements(index, *block, 0, elements_in(array, page));
     array->block->bytes[array->elements_at + page / 8] |= (unsigned char)(0x80 >> page % 8);
     return 0;
 }

@@ -333,25 +333,26 @@ bool index_layout_changed(struct index *index, const struct layout_message *layo
 
 /* ---- What the kinds have in common ---- */
 
-int index_begin(const char *name, uint64_t address, const unsigned char *bytes, size_t n,
-                unsigned type, struct cursor *cursor, struct why *why)
+int index_begin(const struct block *block, unsigned type, struct cursor *cursor, struct why *why)
 {
-    *cursor = cursor_over(bytes, n);
+    const char *name = block->kind->name;
+    *cursor = cursor_over(block->bytes, block->n);
     cursor_skip(cursor, SIGNATURE_BYTES);
     unsigned version = (unsigned)cursor_uint(cursor, 1);
     unsigned found = (unsigned)cursor_uint(cursor, 1);
     if (version > 1)
-        return why_damaged(why, "%s at address %" PRIu64 ": version %u", name, address, version);
+        return why_damaged(why, "%s at address %" PRIu64 ": version %u", name, block->address,
+                           version);
     if (found != type)
         return why_damaged(why, "%s at address %" PRIu64 ": type of records %u, not %u", name,
-                           address, found, type);
+                           block->address, found, type);
     return 0;
 }
 
-int index_begin_header(struct index *index, const char *name, const struct block *block,
-                       unsigned type, struct cursor *cursor, struct why *why)
+int index_begin_header(struct index *index, const struct block *block, unsigned type,
+                       struct cursor *cursor, struct why *why)
 {
-    int error = index_begin(name, block->address, block->bytes, block->n, type, cursor, why);
+    int error = index_begin(block, type, cursor, why);
     if (!error)
         index->versions_0 = block->bytes[SIGNATURE_BYTES] == 0;
     return error;
@@ -365,14 +366,13 @@ void index_put_begin(const struct index *index, const struct block_kind *kind, u
     output_uint(output, type, 1);
 }
 
-int index_begin_block(const struct index *index, const char *name, const struct block *block,
-                      struct cursor *cursor, struct why *why)
+int index_begin_block(const struct index *index, const struct block *block, struct cursor *cursor,
+                      struct why *why)
 {
-    int error =
-        index_begin(name, block->address, block->bytes, block->n, index->format.form, cursor, why);
+    int error = index_begin(block, index->format.form, cursor, why);
     if (!error && superblock_address(index->superblock, cursor) != index->address)
-        error = why_damaged(why, "%s at address %" PRIu64 ": it belongs to another array", name,
-                            block->address);
+        error = why_damaged(why, "%s at address %" PRIu64 ": it belongs to another array",
+                            block->kind->name, block->address);
     return error;
 }
 

@@ -55,6 +55,12 @@ struct block_kind {
     unsigned version;
 };
 
+/* Which block: n bytes at an address, of which summed end in a checksum; the rest is not covered. */
+struct block_place {
+    const struct block_kind *kind;
+    uint64_t address, n, summed;
+};
+
 struct block {
     atomic_uint users;
     const struct block_kind *kind;
@@ -89,19 +95,17 @@ void block_cache_keep(struct block_cache *cache, struct block *block);
 /* Drops the block at this address. */
 void block_cache_drop(struct block_cache *cache, uint64_t address);
 
-/* A block of n bytes, all zero, of which the caller is the one user. */
-int block_make(const struct block_kind *kind, uint64_t address, uint64_t n, uint64_t summed,
-               struct block **block);
+/* A block whose bytes are all zero, of which the caller is the one user. */
+int block_make(const struct block_place *place, struct block **block);
 
-/* Reads n bytes at address, of which summed end in a checksum (the rest is not covered), and checks
- * signature and checksum. The caller ends its use with block_put. */
-int block_read(struct store *store, const struct block_kind *kind, uint64_t address, uint64_t n,
-               uint64_t summed, struct block **block, struct why *why);
+/* Reads a block, and checks signature and checksum. The caller ends its use with block_put. */
+int block_read(struct store *store, const struct block_place *place, struct block **block,
+               struct why *why);
 
 /* The same out of the changed blocks or the cache, if it is there. Blocks do not change as long as
  * the index's lock is held for reading. */
-int block_get(struct index *index, const struct block_kind *kind, uint64_t address, uint64_t n,
-              uint64_t summed, struct block **block, struct why *why);
+int block_get(struct index *index, const struct block_place *place, struct block **block,
+              struct why *why);
 struct block *block_use(struct block *block); /* one user more */
 void block_put(struct block *block);          /* NULL is fine */
 
@@ -127,12 +131,12 @@ struct block *changes_find(const struct index *index, uint64_t address);
 /* Counts a block that was read among the changed ones: from now on its bytes may be changed. */
 int block_change(struct index *index, struct block *block, unsigned height, struct why *why);
 
-/* Makes a block of n bytes, all zero, as a changed one: at an address; or at a new one, where space
- * for `whole` bytes is allocated. The caller is a user, too. */
-int block_make_changed(struct index *index, const struct block_kind *kind, uint64_t address,
-                       uint64_t n, unsigned height, struct block **block, struct why *why);
-int block_allocate(struct index *index, const struct block_kind *kind, uint64_t n, uint64_t whole,
-                   unsigned height, struct block **block, struct why *why);
+/* Makes a block of n bytes, all zero and with the checksum at their end, as a changed one: at its
+ * address; or at a new one, where space for `whole` bytes is allocated. The caller is a user, too. */
+int block_make_changed(struct index *index, const struct block_place *place, unsigned height,
+                       struct block **block, struct why *why);
+int block_allocate(struct index *index, struct block_place place, uint64_t whole, unsigned height,
+                   struct block **block, struct why *why);
 
 /* Frees the space of a block after the next flush; changes_reserve makes sure that n calls need no
  * memory. Users keep the block. */
@@ -174,16 +178,15 @@ void index_check_written(struct index *index);
  * record type. Returns a cursor behind it. index_begin_header is that of the header, whose version
  * is kept. */
 #define INDEX_BEGIN_BYTES (SIGNATURE_BYTES + 2)
-int index_begin(const char *name, uint64_t address, const unsigned char *bytes, size_t n,
-                unsigned type, struct cursor *cursor, struct why *why);
-int index_begin_header(struct index *index, const char *name, const struct block *block,
-                       unsigned type, struct cursor *cursor, struct why *why);
+int index_begin(const struct block *block, unsigned type, struct cursor *cursor, struct why *why);
+int index_begin_header(struct index *index, const struct block *block, unsigned type,
+                       struct cursor *cursor, struct why *why);
 void index_put_begin(const struct index *index, const struct block_kind *kind, unsigned type,
                      struct output *output);
 
 /* The same, and the address of the index's header behind it, as in all blocks of arrays. */
-int index_begin_block(const struct index *index, const char *name, const struct block *block,
-                      struct cursor *cursor, struct why *why);
+int index_begin_block(const struct index *index, const struct block *block, struct cursor *cursor,
+                      struct why *why);
 struct output index_put_begin_block(const struct index *index, struct block *block);
 
 /* Reads an element of an array at offset of a block. */

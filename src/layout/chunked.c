@@ -58,34 +58,33 @@ static size_t decode_bytes(const struct layout *layout, const struct chunk_recor
 {
     (void)parts;
     size_t scratch = layout->scratch_bytes ? pool_block_size(layout->scratch_bytes) : 0;
-    size_t besides = filters_besides(layout->info->filters, layout->info->n_filters, record->size,
-                                     layout->chunk_bytes);
+    struct filter_pipeline filters = pipeline_of(layout->info);
+    size_t besides = filters_besides(&filters, record->size, layout->chunk_bytes);
     return size_sum(size_sum(scratch, besides), pool_block_size(layout->chunk_bytes));
 }
 
-static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
-                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+static int decode(struct layout *layout, const struct decoding *chunk)
 {
-    (void)parts;
-    const struct sfs_dataset_info *info = layout->info;
+    const struct chunk_record *record = chunk->record;
+    struct filter_pipeline filters = pipeline_of(layout->info);
     size_t scratch_bytes = layout->scratch_bytes;
-    if (record->filter_mask[0] != UINT32_MAX &&
-        !filter_can_make(info->filters, info->n_filters, record->size, layout->chunk_bytes))
-        return layout_failed(layout, scaled, record->address,
+    filters.mask = record->filter_mask[0];
+    if (filters.mask != UINT32_MAX && !filter_can_make(&filters, record->size, layout->chunk_bytes))
+        return layout_failed(layout, chunk->scaled, record->address,
                              "its compressed data are too few for its chunk dims");
-    void *scratch = scratch_bytes ? pool_get(pool, scratch_bytes) : NULL;
-    int error = form_new_elements(layout, form, pool);
+    void *scratch = scratch_bytes ? pool_get(chunk->pool, scratch_bytes) : NULL;
+    int error = form_new_elements(layout, chunk->form, chunk->pool);
     if (!error && scratch_bytes && !scratch)
         error = -ENOMEM;
     if (!error)
-        error = filters_decode(info->filters, info->n_filters, record->filter_mask[0], stored,
-                               (size_t)record->size, scratch, form->elements, layout->chunk_bytes);
-    pool_put(pool, scratch, scratch_bytes);
+        error = filters_decode(&filters, chunk->stored, (size_t)record->size, scratch,
+                               chunk->form->elements, layout->chunk_bytes);
+    pool_put(chunk->pool, scratch, scratch_bytes);
     if (error == -EILSEQ)
-        return layout_failed(layout, scaled, record->address,
+        return layout_failed(layout, chunk->scaled, record->address,
                              "its checksum or its compressed data are damaged");
     return error == -EIO || error == -EOPNOTSUPP || error == -EINVAL
-               ? layout_library_failed(layout, scaled, record->address)
+               ? layout_library_failed(layout, chunk->scaled, record->address)
                : error;
 }
 
@@ -111,12 +110,11 @@ static bool can_hold(const struct layout *layout, const uint64_t *scaled)
 static size_t encode_bytes(const struct layout *layout, const struct cache_form *form)
 {
     (void)form;
-    const struct sfs_dataset_info *info = layout->info;
-    if (!filter_is_native(info->filters, info->n_filters))
+    struct filter_pipeline filters = pipeline_of(layout->info);
+    if (!filter_is_native(&filters))
         return size_product(3, pool_block_size(layout->chunk_bytes));
-    size_t scratch = filter_encode_scratch(info->filters, info->n_filters, layout->chunk_bytes);
-    return pool_block_size(
-               filter_encode_bound(info->filters, info->n_filters, layout->chunk_bytes)) +
+    size_t scratch = filter_encode_scratch(&filters, layout->chunk_bytes);
+    return pool_block_size(filter_encode_bound(&filters, layout->chunk_bytes)) +
            (scratch ? pool_block_size(scratch) : 0);
 }
 
@@ -140,12 +138,12 @@ static int take_box(const struct layout *layout, const uint64_t *count,
 static int apply_others(const struct layout *layout, const struct cache_form *form,
                         struct pool *pool, struct encoded *encoded)
 {
-    const struct sfs_dataset_info *info = layout->info;
+    struct filter_pipeline filters = pipeline_of(layout->info);
     void *bytes;
-    int error = filters_encode(info->filters, info->n_filters, form->elements, layout->chunk_bytes,
-                               &bytes, &encoded->n, &encoded->record.filter_mask[0]);
+    int error = filters_encode(&filters, form->elements, layout->chunk_bytes, &bytes, &encoded->n);
     if (error)
         return error;
+    encoded->record.filter_mask[0] = filters.mask;
     encoded->room = encoded->n;
     encoded->bytes = pool_get(pool, encoded->room);
     if (encoded->bytes)
@@ -157,19 +155,18 @@ static int apply_others(const struct layout *layout, const struct cache_form *fo
 static int apply_filters(const struct layout *layout, const struct cache_form *form,
                          struct pool *pool, struct encoded *encoded)
 {
-    const struct sfs_dataset_info *info = layout->info;
-    size_t n = info->n_filters, scratch_bytes;
-    if (!filter_is_native(info->filters, n))
+    struct filter_pipeline filters = pipeline_of(layout->info);
+    if (!filter_is_native(&filters))
         return apply_others(layout, form, pool, encoded);
-    scratch_bytes = filter_encode_scratch(info->filters, n, layout->chunk_bytes);
-    encoded->room = filter_encode_bound(info->filters, n, layout->chunk_bytes);
+    size_t scratch_bytes = filter_encode_scratch(&filters, layout->chunk_bytes);
+    encoded->n = encoded->room = filter_encode_bound(&filters, layout->chunk_bytes);
     encoded->bytes = pool_get(pool, encoded->room);
     void *scratch = scratch_bytes ? pool_get(pool, scratch_bytes) : NULL;
     int error = -ENOMEM;
     if (encoded->bytes && (scratch || !scratch_bytes))
-        error = filter_encode(info->filters, n, form->elements, layout->chunk_bytes, scratch,
-                              encoded->bytes, encoded->room, &encoded->n,
-                              &encoded->record.filter_mask[0]);
+        error = filter_encode(&filters, form->elements, layout->chunk_bytes, scratch,
+                              encoded->bytes, &encoded->n);
+    encoded->record.filter_mask[0] = filters.mask;
     pool_put(pool, scratch, scratch_bytes);
     return error;
 }

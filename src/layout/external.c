@@ -130,23 +130,22 @@ static int byte_of(const struct layout *layout, const uint64_t *scaled, const ui
 }
 
 /* A piece is whole trailing axes, and a part of one: it lies without a gap. */
-static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
-                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+static int decode(struct layout *layout, const struct decoding *chunk)
 {
-    (void)record, (void)parts, (void)stored;
+    struct cache_form *form = chunk->form;
     uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK], first, n = 1;
-    layout_inside(layout, scaled, start, count);
+    layout_inside(layout, chunk->scaled, start, count);
     for (int i = 0; i < layout->rank; i++)
         n *= count[i];
-    int error = byte_of(layout, scaled, start, &first);
+    int error = byte_of(layout, chunk->scaled, start, &first);
     if (!error)
-        error = form_new_elements(layout, form, pool);
+        error = form_new_elements(layout, form, chunk->pool);
     if (error)
         return error;
     if (layout->fill_missing)
         fill_elements(form->elements, n, layout->element_size, layout->info->fill);
     const struct range range = {
-        layout, scaled, read_segment, form->elements, n * layout->element_size, NULL};
+        layout, chunk->scaled, read_segment, form->elements, n * layout->element_size, NULL};
     return each_segment(&range, first);
 }
 

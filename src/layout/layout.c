@@ -46,21 +46,13 @@ static void choose_pieces(struct layout *layout, uint64_t most_bytes)
     }
 }
 
-int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
-                const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory,
+int layout_init(struct layout *layout, const struct hdf5_storage *storage, size_t memory,
                 struct why *why)
 {
-    *layout = (struct layout){
-        .store = store,
-        .hdf5 = hdf5,
-        .info = info,
-        .dataset = dataset,
-        .path = path,
-        .rank = info->rank > 0 ? info->rank : 1,
-        .element_size = info->type.size,
-        .sparse = sparse,
-    };
+    const struct sfs_dataset_info *info = layout->info;
+    const struct sparse *sparse = layout->sparse;
+    layout->rank = info->rank > 0 ? info->rank : 1;
+    layout->element_size = info->type.size;
     if (info->rank > 0)
         memcpy(layout->dims, info->dims, sizeof(layout->dims));
     else
@@ -90,20 +82,21 @@ int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, u
     uint64_t bytes;
     if (!box_product(layout->chunk_dims, layout->rank, layout->element_size, &bytes) ||
         bytes > SIZE_MAX / 4) {
-        store_say(store, why, "%s: a chunk of this dataset does not fit in memory", path);
+        store_say(layout->store, why, "%s: a chunk of this dataset does not fit in memory",
+                  layout->path);
         return -EFBIG;
     }
     layout->chunk_bytes = (size_t)bytes;
     if (layout->ops == &layout_contiguous && storage->address != UINT64_MAX &&
         storage->bytes < bytes) {
-        store_say(store, why,
+        store_say(layout->store, why,
                   "%s: %" PRIu64 " bytes are stored at address %" PRIu64 ", %" PRIu64 " are needed",
-                  path, storage->bytes, storage->address, bytes);
+                  layout->path, storage->bytes, storage->address, bytes);
         return -EIO;
     }
+    struct filter_pipeline filters = pipeline_of(info);
     if (layout->ops == &layout_chunked)
-        layout->scratch_bytes =
-            filters_scratch(info->filters, info->n_filters, layout->chunk_bytes);
+        layout->scratch_bytes = filters_scratch(&filters, layout->chunk_bytes);
     return 0;
 }
 

@@ -36,6 +36,7 @@ struct why;
 struct layout;
 struct encoded;
 struct insertion;
+struct decoding;
 
 struct layout_ops {
     /* Finds the chunk with these scaled coordinates. A chunk that is not stored is no error:
@@ -53,12 +54,10 @@ struct layout_ops {
     size_t (*decode_bytes)(const struct layout *layout, const struct chunk_record *record,
                            unsigned parts);
 
-    /* Adds parts to a form out of the stored bytes, with memory of the pool. (The RFC's decode and
-     * decode_defined_values.) stored is NULL if there are no bytes. The caller frees the form, which
-     * has some of the parts after an error. Absent: the stored bytes are the dense form, and parts of
-     * it may be read alone. */
-    int (*decode)(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
-                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form);
+    /* Adds parts to a form out of the stored bytes. (The RFC's decode and decode_defined_values.) The
+     * caller frees the form, which has some of the parts after an error. Absent: the stored bytes are
+     * the dense form, and parts of it may be read alone. */
+    int (*decode)(struct layout *layout, const struct decoding *chunk);
 
     /* Whether the packed values of a chunk are stored as they are, in the order of its selection:
      * *n bytes of them at *address, of which parts can be read (the RFC's vector_read). Absent:
@@ -115,6 +114,16 @@ struct layout_ops {
     int (*check_write)(struct layout *layout, uint64_t first, uint64_t n);
 };
 
+/* A chunk to be decoded. */
+struct decoding {
+    const uint64_t *scaled;
+    const struct chunk_record *record;
+    unsigned parts;          /* that are added to the form, */
+    const void *stored;      /* out of the bytes that `stored` wants for them; NULL: of none, */
+    struct pool *pool;       /* with memory of it */
+    struct cache_form *form; /* out */
+};
+
 /* What insert is called with. */
 struct insertion {
     const uint64_t *scaled;
@@ -162,14 +171,12 @@ struct layout {
     pthread_rwlock_t *commit_lock; /* of the file; held for reading while a chunk is stored */
 };
 
-/* Chooses the layout of a dataset: sparse if sparse is not NULL, else a dense one (storage), whose
- * elements must have no pointers. store, hdf5, info, storage, path and sparse must outlive it;
- * nothing is to be freed. memory: of the cache in bytes, for which pieces of virtual datasets are
- * cut. Both errors are said (store_say): -EFBIG: a chunk does not fit in memory; -EIO: contiguous,
- * and fewer bytes are stored than its elements take. */
-int layout_init(struct layout *layout, struct store *store, struct hdf5 *hdf5, uint64_t dataset,
-                const char *path, const struct sfs_dataset_info *info,
-                const struct hdf5_storage *storage, struct sparse *sparse, size_t memory,
+/* Chooses the layout of a dataset, whose store, hdf5, info, dataset, path and sparse are set, while all
+ * that it chooses is 0: sparse if sparse is not NULL, else a dense one (storage), whose elements must
+ * have no pointers. What these point to, and storage, must outlive it; nothing is to be freed. memory:
+ * of the cache in bytes, for which pieces of virtual datasets are cut. Both errors are said (store_say): -EFBIG:
+ * a chunk does not fit in memory; -EIO: contiguous, and fewer bytes are stored than its elements take. */
+int layout_init(struct layout *layout, const struct hdf5_storage *storage, size_t memory,
                 struct why *why);
 
 extern const struct layout_ops layout_chunked;

@@ -24,17 +24,15 @@ size_t layout_piece_bytes(const struct layout *layout, const struct chunk_record
     return pool_block_size(layout->chunk_bytes);
 }
 
-static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
-                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+static int decode(struct layout *layout, const struct decoding *chunk)
 {
-    (void)record, (void)parts, (void)stored;
     uint64_t start[SFS_MAX_RANK], count[SFS_MAX_RANK];
-    layout_inside(layout, scaled, start, count);
-    int error = form_new_elements(layout, form, pool);
+    layout_inside(layout, chunk->scaled, start, count);
+    int error = form_new_elements(layout, chunk->form, chunk->pool);
     if (!error)
         error = hdf5_read(layout->hdf5, layout->dataset, start, count, layout->chunk_dims,
-                          form->elements);
-    return error == -EIO ? layout_library_failed(layout, scaled, UINT64_MAX) : error;
+                          chunk->form->elements);
+    return error == -EIO ? layout_library_failed(layout, chunk->scaled, UINT64_MAX) : error;
 }
 
 const struct layout_ops layout_library = {

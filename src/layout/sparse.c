@@ -105,10 +105,9 @@ static bool values_at(const struct layout *layout, const uint64_t *scaled,
                       const struct chunk_record *record, uint64_t *address, uint64_t *n)
 {
     const struct sparse *sparse = layout->sparse;
-    size_t n_filters = sparse->header.filters.section[VALUES].n;
-    uint32_t all = n_filters ? UINT32_MAX >> (MAX_FILTERS - n_filters) : 0;
-    bool is_plain = (record->filter_mask[VALUES] & all) == all || n_filters == 0 ||
-                    layout_is_unfiltered(layout, scaled);
+    uint32_t all = pipeline_left_out(&sparse->header.filters.section[VALUES]);
+    bool is_plain =
+        (record->filter_mask[VALUES] & all) == all || layout_is_unfiltered(layout, scaled);
     *address = record->address + record->section_offset[VALUES];
     *n = chunk_record_section_size(&sparse->format, record, VALUES);
     return is_plain && *n == plain_size(sparse, record, VALUES) && *n % layout->element_size == 0 &&
@@ -135,12 +134,9 @@ static size_t section_bytes(const struct sparse *sparse, const struct chunk_reco
                             int section, size_t *working)
 {
     size_t plain = size_of(plain_size(sparse, record, section));
-    size_t n = sparse->header.filters.section[section].n;
-    const struct sfs_filter *filters = sparse->header.filters.section[section].filters;
+    const struct filter_pipeline *filters = &sparse->header.filters.section[section];
     uint64_t stored = chunk_record_section_size(&sparse->format, record, section);
-    *working =
-        n ? size_sum(filters_scratch(filters, n, plain), filters_besides(filters, n, stored, plain))
-          : 0;
+    *working = size_sum(filters_scratch(filters, plain), filters_besides(filters, stored, plain));
     return pool_block_size(plain);
 }
 
@@ -176,99 +172,98 @@ struct section {
     void *owned; /* a block of the pool, of n bytes */
 };
 
-static int filter_failed(const struct layout *layout, const uint64_t *scaled,
-                         const struct chunk_record *record, int number, int error)
+static int failed(const struct layout *layout, const struct decoding *chunk, const char *why)
+{
+    return layout_failed(layout, chunk->scaled, chunk->record->address, why);
+}
+
+static int filter_failed(const struct layout *layout, const struct decoding *chunk, int number,
+                         int error)
 {
     static const char *const damaged[] = {
         [SELECTION] = "its selection section is damaged: checksum or compressed data",
         [VALUES] = "its values section is damaged: checksum or compressed data",
         [HEAP] = "its variable-length data is damaged: checksum or compressed data"};
     if (error == -EILSEQ)
-        return layout_failed(layout, scaled, record->address, damaged[number]);
+        return failed(layout, chunk, damaged[number]);
     if (error == -EOPNOTSUPP || error == -EINVAL || error == -EIO)
-        return layout_library_failed(layout, scaled, record->address);
+        return layout_library_failed(layout, chunk->scaled, chunk->record->address);
     return error;
 }
 
-static int undo_filters(const struct layout *layout, const uint64_t *scaled,
-                        const struct chunk_record *record, int number, const void *stored,
-                        struct pool *pool, struct section *section)
+/* `stored`: the bytes of the section. */
+static int undo_filters(const struct layout *layout, const struct decoding *chunk, int number,
+                        const void *stored, struct section *section)
 {
+    const struct chunk_record *record = chunk->record;
     const struct sparse *sparse = layout->sparse;
     size_t stored_size = (size_t)chunk_record_section_size(&sparse->format, record, number);
-    size_t n_filters = sparse->header.filters.section[number].n;
-    const struct sfs_filter *filters = sparse->header.filters.section[number].filters;
+    struct filter_pipeline filters = sparse->header.filters.section[number];
+    filters.mask = record->filter_mask[number];
     *section = (struct section){.bytes = stored, .n = stored_size};
-    if (n_filters == 0 || stored_size == 0 || layout_is_unfiltered(layout, scaled)) {
+    if (filters.n == 0 || stored_size == 0 || layout_is_unfiltered(layout, chunk->scaled)) {
         if (sparse->header.filtered && stored_size != record->unfiltered_size[number])
-            return layout_failed(layout, scaled, record->address,
-                                 "the sizes of a section without filters differ");
+            return failed(layout, chunk, "the sizes of a section without filters differ");
         return 0;
     }
 
     uint64_t plain = record->unfiltered_size[number];
-    if (!filter_can_make(filters, n_filters, stored_size, plain))
-        return layout_failed(layout, scaled, record->address,
-                             "unfiltered size of a section is more than it can be");
-    size_t scratch_size = filters_scratch(filters, n_filters, (size_t)plain);
-    void *scratch = scratch_size ? pool_get(pool, scratch_size) : NULL;
+    if (!filter_can_make(&filters, stored_size, plain))
+        return failed(layout, chunk, "unfiltered size of a section is more than it can be");
+    size_t scratch_size = filters_scratch(&filters, (size_t)plain);
+    void *scratch = scratch_size ? pool_get(chunk->pool, scratch_size) : NULL;
     section->n = (size_t)plain;
-    section->owned = pool_get(pool, section->n);
+    section->owned = pool_get(chunk->pool, section->n);
     int error = -ENOMEM;
     if (section->owned && (scratch || scratch_size == 0))
-        error = filters_decode(filters, n_filters, record->filter_mask[number], stored, stored_size,
-                               scratch, section->owned, section->n);
-    pool_put(pool, scratch, scratch_size);
+        error = filters_decode(&filters, stored, stored_size, scratch, section->owned, section->n);
+    pool_put(chunk->pool, scratch, scratch_size);
     if (error) {
-        pool_put(pool, section->owned, section->n);
+        pool_put(chunk->pool, section->owned, section->n);
         section->owned = NULL;
-        return filter_failed(layout, scaled, record, number, error);
+        return filter_failed(layout, chunk, number, error);
     }
     section->bytes = section->owned;
     return 0;
 }
 
 /* A chunk of dense data has a value for each of its elements, also for those outside of the dims. */
-static int define_all(const struct layout *layout, const uint64_t *scaled,
-                      const struct chunk_record *record, struct cache_form *form)
+static int define_all(const struct layout *layout, const struct decoding *chunk)
 {
     uint64_t n = layout->sparse->format.chunk_elements;
-    if (n_values(layout, record) != n)
-        return layout_failed(layout, scaled, record->address,
-                             "its values are not as many as its elements");
-    form->has_defined = true;
-    return runs_append(&form->defined, 0, n);
+    if (n_values(layout, chunk->record) != n)
+        return failed(layout, chunk, "its values are not as many as its elements");
+    chunk->form->has_defined = true;
+    return runs_append(&chunk->form->defined, 0, n);
 }
 
-static int decode_selection(const struct layout *layout, const uint64_t *scaled,
-                            const struct chunk_record *record, const struct section *section,
-                            struct cache_form *form)
+static int decode_selection(const struct layout *layout, const struct decoding *chunk,
+                            const struct section *section)
 {
+    struct cache_form *form = chunk->form;
     struct selection selection;
     struct why why;
     const char *reason;
     if (layout->sparse->format.first_section > SELECTION)
-        return define_all(layout, scaled, record, form);
-    if (section->n == 0 && n_values(layout, record) == 0) {
+        return define_all(layout, chunk);
+    if (section->n == 0 && n_values(layout, chunk->record) == 0) {
         form->has_defined = true; /* as the RFC has a chunk without defined elements */
         return 0;
     }
     if (section->n < CHECKSUM_BYTES ||
-        structure_summed("selection section", record->address,
+        structure_summed("selection section", chunk->record->address,
                          (const unsigned char *)section->bytes, section->n, &why))
-        return layout_failed(layout, scaled, record->address,
-                             "the checksum of its selection section is wrong");
-    int error =
-        selection_decode(section->bytes, section->n - CHECKSUM_BYTES, layout->rank,
-                         layout->chunk_dims, most_run_bytes(layout, record), &selection, &reason);
+        return failed(layout, chunk, "the checksum of its selection section is wrong");
+    const struct sfs_encoded space = {section->bytes, section->n - CHECKSUM_BYTES};
+    int error = selection_decode(&space, layout->rank, layout->chunk_dims,
+                                 most_run_bytes(layout, chunk->record), &selection, &reason);
     if (error == -EILSEQ)
-        return layout_failed(layout, scaled, record->address, reason);
+        return failed(layout, chunk, reason);
     if (error)
         return error;
-    if (selection.values != n_values(layout, record)) {
+    if (selection.values != n_values(layout, chunk->record)) {
         selection_free(&selection);
-        return layout_failed(layout, scaled, record->address,
-                             "its selection and its values differ in number");
+        return failed(layout, chunk, "its selection and its values differ in number");
     }
     form->defined = selection.runs;
     form->order = selection.order;
@@ -277,25 +272,24 @@ static int decode_selection(const struct layout *layout, const uint64_t *scaled,
 }
 
 /* Whether section 1 is a number of whole values, with a right checksum if it has one. */
-static int check_values(const struct layout *layout, const uint64_t *scaled,
-                        const struct chunk_record *record, const struct section *section)
+static int check_values(const struct layout *layout, const struct decoding *chunk,
+                        const struct section *section)
 {
     struct why why;
     uint64_t sum = values_checksum(layout->sparse, section->n);
     if (section->n < sum || (section->n - sum) % layout->element_size != 0)
-        return layout_failed(layout, scaled, record->address,
-                             "the size of its values is no multiple of the element size");
-    if (sum > 0 && structure_summed("values section", record->address,
+        return failed(layout, chunk, "the size of its values is no multiple of the element size");
+    if (sum > 0 && structure_summed("values section", chunk->record->address,
                                     (const unsigned char *)section->bytes, section->n, &why))
-        return layout_failed(layout, scaled, record->address,
-                             "the checksum of its values section is wrong");
+        return failed(layout, chunk, "the checksum of its values section is wrong");
     return 0;
 }
 
 /* Takes the values out of section 1, in row-major order. */
-static int take_values(const struct layout *layout, struct section *section, struct pool *pool,
-                       struct cache_form *form)
+static int take_values(const struct layout *layout, const struct decoding *chunk,
+                       struct section *section)
 {
+    struct cache_form *form = chunk->form;
     size_t size = layout->element_size;
     if (!form->order && section->owned && values_checksum(layout->sparse, section->n) == 0) {
         form->values = section->owned;
@@ -305,7 +299,7 @@ static int take_values(const struct layout *layout, struct section *section, str
         return 0;
     }
     size_t n = (size_t)form->defined.elements;
-    char *values = n ? pool_get(pool, n * size) : NULL;
+    char *values = n ? pool_get(chunk->pool, n * size) : NULL;
     if (n && !values)
         return -ENOMEM;
     if (!form->order && n)
@@ -318,72 +312,68 @@ static int take_values(const struct layout *layout, struct section *section, str
     return 0;
 }
 
-static int decode_values(const struct layout *layout, const uint64_t *scaled,
-                         const struct chunk_record *record, const void *stored, struct pool *pool,
-                         struct cache_form *form)
+static int decode_values(const struct layout *layout, const struct decoding *chunk,
+                         const void *stored)
 {
     struct section section;
-    int error = undo_filters(layout, scaled, record, VALUES, stored, pool, &section);
+    int error = undo_filters(layout, chunk, VALUES, stored, &section);
     if (error)
         return error;
-    error = check_values(layout, scaled, record, &section);
+    error = check_values(layout, chunk, &section);
     if (!error)
-        error = take_values(layout, &section, pool, form);
-    pool_put(pool, section.owned, section.n);
+        error = take_values(layout, chunk, &section);
+    pool_put(chunk->pool, section.owned, section.n);
     return error;
 }
 
 /* Of a chunk whose elements have none there may be no section. */
-static int decode_heap(const struct layout *layout, const uint64_t *scaled,
-                       const struct chunk_record *record, const void *stored, struct pool *pool,
-                       struct cache_form *form)
+static int decode_heap(const struct layout *layout, const struct decoding *chunk,
+                       const void *stored)
 {
     struct section section;
     struct why why;
-    int error = undo_filters(layout, scaled, record, HEAP, stored, pool, &section);
+    int error = undo_filters(layout, chunk, HEAP, stored, &section);
     if (error)
         return error;
     if (section.n > 0 && (section.n < CHECKSUM_BYTES ||
-                          structure_summed("variable-length data", record->address,
+                          structure_summed("variable-length data", chunk->record->address,
                                            (const unsigned char *)section.bytes, section.n, &why)))
-        error = layout_failed(layout, scaled, record->address,
-                              "the checksum of its variable-length data is wrong");
+        error = failed(layout, chunk, "the checksum of its variable-length data is wrong");
     if (!error && section.n > 0 && !section.owned) {
-        section.owned = pool_get(pool, section.n);
+        section.owned = pool_get(chunk->pool, section.n);
         error = section.owned ? 0 : -ENOMEM;
         if (!error)
             memcpy(section.owned, stored, section.n);
     }
     if (error || section.n == 0) {
-        pool_put(pool, section.owned, section.n);
+        pool_put(chunk->pool, section.owned, section.n);
         return error;
     }
-    form->heap = section.owned;
-    form->heap_size = section.n;
+    chunk->form->heap = section.owned;
+    chunk->form->heap_size = section.n;
     return 0;
 }
 
-static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
-                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+static int decode(struct layout *layout, const struct decoding *chunk)
 {
-    const char *values = stored;
+    const uint64_t *offset = chunk->record->section_offset;
+    const unsigned parts = chunk->parts;
+    const char *values = chunk->stored;
     int error = 0;
     if (parts & PART_DEFINED) {
         struct section section;
-        error = undo_filters(layout, scaled, record, SELECTION, stored, pool, &section);
+        error = undo_filters(layout, chunk, SELECTION, chunk->stored, &section);
         if (error)
             return error;
-        error = decode_selection(layout, scaled, record, &section, form);
-        pool_put(pool, section.owned, section.n);
+        error = decode_selection(layout, chunk, &section);
+        pool_put(chunk->pool, section.owned, section.n);
         if (values) /* a chunk may be stored in no bytes */
-            values += record->section_offset[VALUES];
+            values += offset[VALUES];
     }
     if (!error && (parts & (PART_VALUES | PART_PACKED)))
-        error = decode_values(layout, scaled, record, values, pool, form);
-    if (!error && (parts & PART_HEAP) && layout->sparse->format.n_sections > HEAP && stored)
-        error = decode_heap(
-            layout, scaled, record,
-            values + (record->section_offset[HEAP] - record->section_offset[VALUES]), pool, form);
+        error = decode_values(layout, chunk, values);
+    if (!error && (parts & PART_HEAP) && layout->sparse->format.n_sections > HEAP && chunk->stored)
+        error = decode_heap(layout, chunk, values + (offset[HEAP] - offset[VALUES]));
     return error;
 }
 

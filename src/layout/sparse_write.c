@@ -24,30 +24,19 @@ struct made_section {
     uint32_t mask;
 };
 
-struct pipeline {
-    size_t n;
-    const struct sfs_filter *filters;
-};
-
 static bool is_dense(const struct layout *layout)
 {
     return layout->sparse->format.first_section > 0;
 }
 
-static struct pipeline pipeline_of(const struct layout *layout, int number)
-{
-    const struct section_filters *filters = &layout->sparse->header.filters;
-    return (struct pipeline){filters->section[number].n, filters->section[number].filters};
-}
-
 /* Memory that the filters of a section of n bytes take, with `before` others in front of it. */
 static size_t section_encode_bytes(const struct layout *layout, int number, size_t before, size_t n)
 {
-    struct pipeline filters = pipeline_of(layout, number);
-    if (!filter_is_native(filters.filters, filters.n))
+    const struct filter_pipeline *filters = &layout->sparse->header.filters.section[number];
+    if (!filter_is_native(filters))
         return 3 * n + pool_block_size(before + n);
-    return pool_block_size(before + filter_encode_bound(filters.filters, filters.n, n)) +
-           pool_block_size(filter_encode_scratch(filters.filters, filters.n, n));
+    return pool_block_size(before + filter_encode_bound(filters, n)) +
+           pool_block_size(filter_encode_scratch(filters, n));
 }
 
 size_t sparse_encode_bytes(const struct layout *layout, const struct cache_form *form)
@@ -86,37 +75,37 @@ static int make_selection(const struct layout *layout, const struct cache_form *
 }
 
 /* Filters of our own, behind `before` bytes that are left free in the block. */
-static int filter_natively(const struct pipeline *filters, size_t before, struct pool *pool,
+static int filter_natively(struct filter_pipeline *filters, size_t before, struct pool *pool,
                            struct made_section *section)
 {
-    size_t bound = filter_encode_bound(filters->filters, filters->n, section->plain_n);
-    size_t scratch_n = filter_encode_scratch(filters->filters, filters->n, section->plain_n);
+    size_t scratch_n = filter_encode_scratch(filters, section->plain_n);
     void *scratch = scratch_n ? pool_get(pool, scratch_n) : NULL;
     int error = -ENOMEM;
-    section->room = before + bound;
+    section->n = filter_encode_bound(filters, section->plain_n);
+    section->room = before + section->n;
     section->block = pool_get(pool, section->room);
     if (section->block && (scratch || !scratch_n))
-        error =
-            filter_encode(filters->filters, filters->n, section->plain, section->plain_n, scratch,
-                          (char *)section->block + before, bound, &section->n, &section->mask);
+        error = filter_encode(filters, section->plain, section->plain_n, scratch,
+                              (char *)section->block + before, &section->n);
+    section->mask = filters->mask;
     pool_put(pool, scratch, scratch_n);
     section->bytes = section->block ? (char *)section->block + before : NULL;
     return error;
 }
 
-static int apply_filters(const struct layout *layout, const uint64_t *scaled, int number,
-                         bool unfiltered, size_t before, struct pool *pool,
+static int apply_filters(const struct layout *layout, const uint64_t *scaled,
+                         struct filter_pipeline filters, size_t before, struct pool *pool,
                          struct made_section *section)
 {
-    struct pipeline filters = pipeline_of(layout, number);
     section->n = section->plain_n;
     section->bytes = section->plain;
-    if (filters.n == 0 || section->plain_n == 0 || unfiltered)
+    if (filters.n == 0 || section->plain_n == 0)
         return 0;
-    if (filter_is_native(filters.filters, filters.n))
+    if (filter_is_native(&filters))
         return filter_natively(&filters, before, pool, section);
-    int error = filters_encode(filters.filters, filters.n, section->plain, section->plain_n,
-                               &section->allocated, &section->n, &section->mask);
+    int error = filters_encode(&filters, section->plain, section->plain_n, &section->allocated,
+                               &section->n);
+    section->mask = filters.mask;
     section->bytes = section->allocated;
     if (error == -EOPNOTSUPP || error == -EINVAL || error == -EIO)
         return layout_failed(layout, scaled, UINT64_MAX, hdf5_error());
@@ -206,6 +195,7 @@ int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct ca
     struct made_section sections[MAX_SECTIONS] = {{0}};
     int n_sections = layout->sparse->format.n_sections;
     void *selection = NULL, *values = NULL;
+    const struct filter_pipeline *filters = layout->sparse->header.filters.section, none = {0};
     bool unfiltered = is_unfiltered(layout, scaled);
     int error =
         is_dense(layout) ? 0 : make_selection(layout, form, &selection, &sections[0].plain_n);
@@ -215,8 +205,8 @@ int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct ca
     if (!error && n_sections > 2)
         error = make_summed(layout, form, pool, &values, sections);
     for (int i = 0; i < n_sections && !error; i++)
-        error = apply_filters(layout, scaled, i, unfiltered, i == 1 ? sections[0].n : 0, pool,
-                              &sections[i]);
+        error = apply_filters(layout, scaled, unfiltered ? none : filters[i],
+                              i == 1 ? sections[0].n : 0, pool, &sections[i]);
     if (!error)
         error = join(layout, sections, pool, encoded);
     free(selection);

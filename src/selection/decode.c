@@ -311,12 +311,12 @@ static int decode(struct decoder *d)
     }
 }
 
-int selection_decode(const void *encoded, size_t n, int rank, const uint64_t *dims,
+int selection_decode(const struct sfs_encoded *space, int rank, const uint64_t *dims,
                      size_t max_bytes, struct selection *selection, const char **why)
 {
     struct decoder d = {
-        .at = encoded,
-        .end = (const unsigned char *)encoded + n,
+        .at = space->bytes,
+        .end = (const unsigned char *)space->bytes + space->n,
         .max_runs = max_bytes / sizeof(struct sfs_interval),
         .selection = selection,
     };
@@ -343,10 +343,10 @@ static uint64_t keep_points(struct decoder *d, uint64_t n, int width, const stru
     return kept;
 }
 
-int selection_keep_points(const void *encoded, size_t n, int rank, const uint64_t *dims,
+int selection_keep_points(const struct sfs_encoded *space, int rank, const uint64_t *dims,
                           const struct runs *runs, void **kept, size_t *n_kept)
 {
-    struct decoder d = {.at = encoded, .end = (const unsigned char *)encoded + n};
+    struct decoder d = {.at = space->bytes, .end = (const unsigned char *)space->bytes + space->n};
     uint64_t kind, version, points, width;
     *kept = NULL;
     *n_kept = 0;
@@ -354,11 +354,11 @@ int selection_keep_points(const void *encoded, size_t n, int rank, const uint64_
         !take(&d, 4, &version, "") || kind != SELECT_POINTS ||
         take_points_head(&d, version, &points, &width))
         return 0;
-    size_t head = n - (size_t)remaining(&d);
-    unsigned char *bytes = malloc(n);
+    size_t head = space->n - (size_t)remaining(&d);
+    unsigned char *bytes = malloc(space->n);
     if (!bytes)
         return -ENOMEM;
-    memcpy(bytes, encoded, head);
+    memcpy(bytes, space->bytes, head);
     points = keep_points(&d, points, (int)width, runs, bytes + head);
     if (points == 0) {
         free(bytes);
@@ -373,10 +373,11 @@ int selection_keep_points(const void *encoded, size_t n, int rank, const uint64_
     return 0;
 }
 
-int selection_extent(const void *encoded, size_t n, int *rank, uint64_t dims[SFS_MAX_RANK],
+int selection_extent(const struct sfs_encoded *space, int *rank, uint64_t dims[SFS_MAX_RANK],
                      const char **why)
 {
-    const unsigned char *bytes = encoded;
+    const unsigned char *bytes = space->bytes;
+    const size_t n = space->n;
     *why = "rank of extent";
     if (n < PREFIX_BYTES + 2 || bytes[PREFIX_BYTES + 1] > SFS_MAX_RANK)
         return -EILSEQ;

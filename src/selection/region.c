@@ -178,7 +178,8 @@ int selection_region_decode(const void *encoded, size_t n, int rank, const uint6
         return -ENOMEM;
     }
     memcpy(made + head, encoded, n);
-    error = selection_decode(made, head + n, rank, dims, max_bytes, &selection, why);
+    error = selection_decode(&(struct sfs_encoded){made, head + n}, rank, dims, max_bytes,
+                             &selection, why);
     if (error) {
         free(made);
         return error;
@@ -189,23 +190,23 @@ int selection_region_decode(const void *encoded, size_t n, int rank, const uint6
     return 0;
 }
 
-int selection_region_encode(const void *space, size_t space_n, size_t max_bytes, void **region,
+int selection_region_encode(const struct sfs_encoded *space, size_t max_bytes, void **region,
                             size_t *n, const char **why)
 {
     struct selection selection;
     uint64_t dims[SFS_MAX_RANK];
     int rank;
-    int error = selection_extent(space, space_n, &rank, dims, why);
+    int error = selection_extent(space, &rank, dims, why);
     if (!error)
-        error = selection_decode(space, space_n, rank, dims, max_bytes, &selection, why);
+        error = selection_decode(space, rank, dims, max_bytes, &selection, why);
     if (error)
         return error;
     selection_free(&selection);
-    size_t head = PREFIX_BYTES + (size_t)get_le((const unsigned char *)space + 3, 4);
-    *region = malloc(space_n - head);
+    size_t head = PREFIX_BYTES + (size_t)get_le((const unsigned char *)space->bytes + 3, 4);
+    *region = malloc(space->n - head);
     if (!*region)
         return -ENOMEM;
-    memcpy(*region, (const char *)space + head, space_n - head);
-    *n = space_n - head;
+    memcpy(*region, (const char *)space->bytes + head, space->n - head);
+    *n = space->n - head;
     return 0;
 }

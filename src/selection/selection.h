@@ -20,7 +20,7 @@ struct selection {
 
 void selection_free(struct selection *selection);
 
-/* Decodes n bytes, exactly: extent message version 1 or 2 with any max dims; NONE, ALL, points
+/* Decodes a dataspace, of all its n bytes: extent message version 1 or 2 with any max dims; NONE, ALL, points
  * version 1 and 2, hyperslabs version 1, 2 and 3. Rank and dims must be those given. Blocks may
  * overlap.
  *
@@ -29,17 +29,17 @@ void selection_free(struct selection *selection);
  * blocks out of order. -ENOMEM, also if the runs would take more; -EILSEQ, with *why naming the
  * field that is wrong (a string constant). On error *selection is empty; otherwise the caller ends
  * with selection_free. */
-int selection_decode(const void *encoded, size_t n, int rank, const uint64_t *dims,
+int selection_decode(const struct sfs_encoded *space, int rank, const uint64_t *dims,
                      size_t max_bytes, struct selection *selection, const char **why);
 
 /* Of a list of points that selection_decode takes those at positions in runs, in the order of the
  * list, also again, as a dataspace like the encoded one. *kept is NULL if it is another selection,
  * or none of its points is left. -ENOMEM. The caller frees *kept. */
-int selection_keep_points(const void *encoded, size_t n, int rank, const uint64_t *dims,
+int selection_keep_points(const struct sfs_encoded *space, int rank, const uint64_t *dims,
                           const struct runs *runs, void **kept, size_t *n_kept);
 
-/* Rank and dims of the dataspace that n bytes encode. -EILSEQ as above. */
-int selection_extent(const void *encoded, size_t n, int *rank, uint64_t dims[SFS_MAX_RANK],
+/* Rank and dims of a dataspace. -EILSEQ as above. */
+int selection_extent(const struct sfs_encoded *space, int *rank, uint64_t dims[SFS_MAX_RANK],
                      const char **why);
 
 /* What a region reference selects, which is encoded as a selection without an extent is. */
@@ -59,7 +59,7 @@ int selection_region_bounds(const void *encoded, size_t n, struct selection_regi
  * extent; -ENOMEM as of selection_decode. The caller frees *space, *region. */
 int selection_region_decode(const void *encoded, size_t n, int rank, const uint64_t *dims,
                             size_t max_bytes, void **space, size_t *space_n, const char **why);
-int selection_region_encode(const void *space, size_t space_n, size_t max_bytes, void **region,
+int selection_region_encode(const struct sfs_encoded *space, size_t max_bytes, void **region,
                             size_t *n, const char **why);
 
 enum selection_form {

@@ -150,9 +150,17 @@ def main():
     arguments = parser.parse_args()
     if os.getuid() != 0 or not shutil.which("mkfs.ext4") or not os.path.exists("/dev/loop-control"):
         sys.exit(SKIPPED)
+    kernel = ["dmesg"] if shutil.which("dmesg") else ["true"]
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as directory:
-        if not run(arguments, pathlib.Path(directory)):
+        try:
+            flushed = run(arguments, pathlib.Path(directory))
+        except SystemExit:  # whether the device, or its file system, has failed
+            said = subprocess.run(kernel, capture_output=True, text=True).stdout.splitlines()
+            print(f"seed {arguments.seed}", *[line for line in said if "loop" in line][-20:], sep="\n",
+                  file=sys.stderr)
+            raise
+        if not flushed:
             sys.exit("nothing was ever flushed: that tests nothing")
 
 

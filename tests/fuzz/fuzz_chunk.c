@@ -110,7 +110,8 @@ static void decode(struct layout *layout, const uint8_t *bytes, const uint64_t *
         memcpy(stored, bytes + offset, (size_t)n);
     pool_init(&pool, 0);
     require(layout->ops->decode_bytes(layout, record, parts) > 0);
-    if (layout->ops->decode(layout, scaled, record, parts, stored, &pool, &form) == 0)
+    if (layout->ops->decode(layout,
+                            &(struct decoding){scaled, record, parts, stored, &pool, &form}) == 0)
         check(layout, &form, &pool);
     form_free(&form, &pool);
     pool_destroy(&pool);

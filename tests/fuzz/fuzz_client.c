@@ -526,7 +526,8 @@ static int write_sequences(struct tried *tried, uint64_t object,
         return 0;
     uint64_t *lengths = calloc((size_t)bytes, sizeof(*lengths));
     require(lengths);
-    int error = remote_write_sequences(tried->remote, object, start, count, lengths, "12345678", 8);
+    int error = remote_write_sequences(tried->remote, object, start, count,
+                                       &(struct hdf5_sequences){lengths, "12345678", 8});
     free(lengths);
     return error;
 }
@@ -537,7 +538,8 @@ static int ask_parts(struct tried *tried, uint64_t object)
     uint64_t n = 1 + peer_byte();
     char *bytes;
     size_t bytes_n;
-    int error = remote_parts(tried->remote, object, parts, 0, n, MOST_N, &bytes, &bytes_n);
+    int error = remote_parts(tried->remote, object, &(struct hdf5_parts){parts, 0, n, MOST_N},
+                             &bytes, &bytes_n);
     if (error)
         return error;
     require(bytes_n <= MOST_N && bytes[bytes_n] == '\0');

@@ -58,13 +58,12 @@ static void choose_filters(struct input *input, struct pipeline *pipeline)
     }
 }
 
-static int decode(const struct pipeline *pipeline, uint32_t mask, const void *in, size_t in_size,
-                  void *out, size_t size)
+static int decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size, void *out,
+                  size_t size)
 {
-    size_t scratch_size = filters_scratch(pipeline->filters, pipeline->n, size);
+    size_t scratch_size = filters_scratch(pipeline, size);
     void *scratch = malloc(scratch_size);
-    int error =
-        filters_decode(pipeline->filters, pipeline->n, mask, in, in_size, scratch, out, size);
+    int error = filters_decode(pipeline, in, in_size, scratch, out, size);
     free(scratch);
     return error;
 }
@@ -89,14 +88,14 @@ static bool has_plugins(const struct pipeline *pipeline)
 
 static void encode_and_decode(const struct pipeline *pipeline, const void *bytes, size_t size)
 {
+    struct filter_pipeline filters = {pipeline->n, pipeline->filters};
     void *stored;
     size_t n;
-    uint32_t mask;
-    if (filters_encode(pipeline->filters, pipeline->n, bytes, size, &stored, &n, &mask) != 0)
+    if (filters_encode(&filters, bytes, size, &stored, &n) != 0)
         return;
     char *back = malloc(size);
     require(back);
-    int error = decode(pipeline, mask, stored, n, back, size);
+    int error = decode(&filters, stored, n, back, size);
     if (is_lossless(pipeline))
         require(error == 0 && memcmp(back, bytes, size) == 0);
     free(back);
@@ -108,18 +107,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct input input = {bytes, n};
     struct pipeline pipeline;
     choose_filters(&input, &pipeline);
-    uint32_t mask = next(&input) % 16;
+    const struct filter_pipeline filters = {pipeline.n, pipeline.filters, next(&input) % 16};
     size_t size = (next(&input) << 8 | next(&input)) % MAX_SIZE;
-    bool native = filter_is_native(pipeline.filters, pipeline.n), plugins = has_plugins(&pipeline);
+    bool native = filter_is_native(&filters), plugins = has_plugins(&pipeline);
     if (plugins && !native)
         return 0;
 
     char *in = malloc(input.n), *out = malloc(size), *theirs = malloc(size);
     require(in && out && theirs);
     memcpy(in, input.bytes, input.n);
-    int error = decode(&pipeline, mask, in, input.n, out, size);
+    int error = decode(&filters, in, input.n, out, size);
     if (!error && native && !plugins &&
-        hdf5_filter_decode(pipeline.filters, pipeline.n, mask, in, input.n, theirs, size) == 0)
+        hdf5_filter_decode(&filters, in, input.n, theirs, size) == 0)
         require(memcmp(theirs, out, size) == 0);
     if (!error)
         encode_and_decode(&pipeline, out, size);
@@ -136,12 +135,12 @@ static size_t make_frame(uint8_t *bytes, size_t most, unsigned seed)
     uint8_t plain[MAX_SIZE / 2];
     unsigned values[] = {1, 0, 1 + seed % 9, 0, seed % 10, seed % 3, compressors[seed % 5]};
     const struct sfs_filter filter = {FILTER_BLOSC2, .n_values = 7, .values = values};
-    size_t head = 3 + 7 + 3, size = sizeof(plain) - seed % 7, n = 0;
-    uint32_t mask;
+    struct filter_pipeline pipeline = {1, &filter};
+    size_t head = 3 + 7 + 3, size = sizeof(plain) - seed % 7, n = most - head;
     for (size_t i = 0; i < size; i++)
         plain[i] = (uint8_t)(seed & 1 ? i / 50 : i * i >> 5);
-    if (!filter_is_native(&filter, 1) || most < head + filter_encode_bound(&filter, 1, size) ||
-        filter_encode(&filter, 1, plain, size, NULL, bytes + head, most - head, &n, &mask) != 0)
+    if (!filter_is_native(&pipeline) || most < head + filter_encode_bound(&pipeline, size) ||
+        filter_encode(&pipeline, plain, size, NULL, bytes + head, &n) != 0)
         return 0;
     bytes[0] = 1;
     bytes[1] = N_IDS - 1;

@@ -142,7 +142,8 @@ static void decode(const struct pipeline *pipeline, const void *in, size_t n)
     unsigned char *out = malloc(size);
     require(out);
     uint32_t mask = peer_byte() % 4 ? 0 : peer_byte();
-    int error = plugins_decode(pipeline->filters, pipeline->n, mask, in, n, out, size);
+    int error = plugins_decode(&(struct filter_pipeline){pipeline->n, pipeline->filters, mask}, in,
+                               n, out, size);
     peer_note_end(PLUGINS_DECODE, !error);
     if (!error && n > 0 && pipeline->n < MOST_FILTERS)
         for (size_t i = 0; i < size; i++)
@@ -152,10 +153,10 @@ static void decode(const struct pipeline *pipeline, const void *in, size_t n)
 
 static void encode(const struct pipeline *pipeline, const void *in, size_t n)
 {
+    struct filter_pipeline filters = {pipeline->n, pipeline->filters};
     void *out;
     size_t size;
-    uint32_t mask;
-    int error = plugins_encode(pipeline->filters, pipeline->n, in, n, &out, &size, &mask);
+    int error = plugins_encode(&filters, in, n, &out, &size);
     peer_note_end(PLUGINS_ENCODE, !error);
     if (error)
         return;

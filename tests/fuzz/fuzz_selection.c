@@ -40,7 +40,8 @@ static void encode_again(int rank, const uint64_t *dims, const struct runs *runs
             require(form != SELECTION_SMALLEST);
             continue;
         }
-        require(selection_decode(encoded, n, rank, dims, 4 * MAX_BYTES, &again, &why) == 0);
+        require(selection_decode(&(struct sfs_encoded){encoded, n}, rank, dims, 4 * MAX_BYTES,
+                                 &again, &why) == 0);
         require(runs_equal(&again.runs, runs) && !again.order);
         selection_free(&again);
         free(encoded);
@@ -54,7 +55,8 @@ static void keep_points(const void *encoded, size_t n, int rank, const uint64_t 
     struct runs half = {0};
     void *kept;
     size_t n_kept;
-    require(selection_keep_points(encoded, n, rank, dims, &selection->runs, &kept, &n_kept) == 0);
+    require(selection_keep_points(&(struct sfs_encoded){encoded, n}, rank, dims, &selection->runs,
+                                  &kept, &n_kept) == 0);
     require(!kept || (n_kept == n && memcmp(kept, encoded, n) == 0));
     bool are_points = kept;
     free(kept);
@@ -64,8 +66,11 @@ static void keep_points(const void *encoded, size_t n, int rank, const uint64_t 
     if (half.n > 0) {
         struct selection again;
         const char *why;
-        require(selection_keep_points(encoded, n, rank, dims, &half, &kept, &n_kept) == 0 && kept);
-        require(selection_decode(kept, n_kept, rank, dims, MAX_BYTES, &again, &why) == 0);
+        require(selection_keep_points(&(struct sfs_encoded){encoded, n}, rank, dims, &half, &kept,
+                                      &n_kept) == 0 &&
+                kept);
+        require(selection_decode(&(struct sfs_encoded){kept, n_kept}, rank, dims, MAX_BYTES, &again,
+                                 &why) == 0);
         require(runs_equal(&again.runs, &half));
         selection_free(&again);
         free(kept);
@@ -81,7 +86,8 @@ static void be_region(const void *encoded, size_t n, int rank, const uint64_t *d
     const char *why;
     void *bytes, *space;
     size_t bytes_n, space_n;
-    require(selection_region_encode(encoded, n, MAX_BYTES, &bytes, &bytes_n, &why) == 0);
+    require(selection_region_encode(&(struct sfs_encoded){encoded, n}, MAX_BYTES, &bytes, &bytes_n,
+                                    &why) == 0);
     require(selection_region_bounds(bytes, bytes_n, &region, &why) == 0);
     require(region.is_empty == (runs->n == 0) || region.rank == 0);
     for (size_t i = 0; i < runs->n && region.rank > 0; i++) {
@@ -140,7 +146,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     struct selection selection;
     const char *why = NULL;
-    int error = selection_decode(encoded, n_head + size, rank, dims, MAX_BYTES, &selection, &why);
+    int error = selection_decode(&(struct sfs_encoded){encoded, n_head + size}, rank, dims,
+                                 MAX_BYTES, &selection, &why);
     if (!error) {
         keep_points(encoded, n_head + size, rank, dims, &selection);
         be_region(encoded, n_head + size, rank, dims, &selection.runs);

@@ -70,27 +70,26 @@ static unsigned char stored_byte(uint64_t address)
 }
 
 /* The chunk's elements; a failure to hand over the right bytes shows as -EPROTO. */
-static int decode(struct layout *layout, const uint64_t *scaled, const struct chunk_record *record,
-                  unsigned parts, const void *stored, struct pool *pool, struct cache_form *form)
+static int decode(struct layout *layout, const struct decoding *chunk)
 {
-    (void)parts;
+    const struct chunk_record *record = chunk->record;
     struct source *source = (struct source *)layout;
     atomic_fetch_add(&source->decodes, 1);
     if (source->while_decoding && source->while_decoding(source) != 0)
         return -EPROTO;
     for (size_t i = 0; i < source->stored_bytes; i++)
-        if (((const unsigned char *)stored)[i] != stored_byte(record->address + i))
+        if (((const unsigned char *)chunk->stored)[i] != stored_byte(record->address + i))
             return -EPROTO;
-    void *scratch = layout->scratch_bytes ? pool_get(pool, layout->scratch_bytes) : NULL;
+    void *scratch = layout->scratch_bytes ? pool_get(chunk->pool, layout->scratch_bytes) : NULL;
     if (scratch)
         memset(scratch, 0xA5, layout->scratch_bytes);
-    pool_put(pool, scratch, layout->scratch_bytes);
+    pool_put(chunk->pool, scratch, layout->scratch_bytes);
     if (record->filter_mask[0] != 7)
         return -EPROTO;
 
-    if (form_new_elements(layout, form, pool) < 0)
+    if (form_new_elements(layout, chunk->form, chunk->pool) < 0)
         return -ENOMEM;
-    uint32_t *element = form->elements;
+    uint32_t *element = chunk->form->elements;
     uint64_t n = layout->chunk_bytes / sizeof(*element), stride[SFS_MAX_RANK], step = 1;
     for (int i = layout->rank - 1; i >= 0; i--) {
         stride[i] = step;
@@ -99,8 +98,8 @@ static int decode(struct layout *layout, const uint64_t *scaled, const struct ch
     for (uint64_t k = 0; k < n; k++) {
         uint64_t position = 0, rest = k;
         for (int i = layout->rank - 1; i >= 0; i--) {
-            position +=
-                (scaled[i] * layout->chunk_dims[i] + rest % layout->chunk_dims[i]) * stride[i];
+            position += (chunk->scaled[i] * layout->chunk_dims[i] + rest % layout->chunk_dims[i]) *
+                        stride[i];
             rest /= layout->chunk_dims[i];
         }
         element[k] = value_at(source->seed, position);

@@ -102,11 +102,14 @@ static int encode(const struct sfs_filter *filter, const void *in, size_t size, 
 {
     unsigned char *tight = allocate(size);
     memcpy(tight, in, size);
-    size_t bound = filter_encode_bound(filter, 1, size);
+    struct filter_pipeline pipeline = {1, filter};
+    size_t bound = filter_encode_bound(&pipeline, size);
     assert_true(bound >= size && bound < 12 * size + 4096);
-    assert_int_equal(filter_encode_scratch(filter, 1, size), 0);
+    assert_int_equal(filter_encode_scratch(&pipeline, size), 0);
     *out = allocate(bound);
-    int error = filter_encode(filter, 1, tight, size, NULL, *out, bound, out_size, mask);
+    *out_size = bound;
+    int error = filter_encode(&pipeline, tight, size, NULL, *out, out_size);
+    *mask = pipeline.mask;
     assert_true(error || *out_size <= bound);
     free(tight);
     return error;
@@ -117,9 +120,10 @@ static int decode(const struct sfs_filter *filter, const void *in, size_t in_siz
 {
     unsigned char *tight = allocate(in_size);
     memcpy(tight, in, in_size);
-    assert_int_equal(filter_scratch(filter, 1, size), 0);
+    const struct filter_pipeline pipeline = {1, filter};
+    assert_int_equal(filter_scratch(&pipeline, size), 0);
     *out = allocate(size);
-    int error = filter_decode(filter, 1, 0, tight, in_size, NULL, *out, size);
+    int error = filter_decode(&pipeline, tight, in_size, NULL, *out, size);
     free(tight);
     return error;
 }
@@ -138,15 +142,15 @@ static void expect_the_same_if_optional(const struct sfs_filter *filter, const v
                                         size_t size)
 {
     struct sfs_filter optional = *filter;
+    struct filter_pipeline pipeline = {1, &optional};
     unsigned char *ours;
     void *theirs;
     size_t n, their_n;
-    uint32_t mask, their_mask;
+    uint32_t mask;
     optional.optional = true;
     assert_int_equal(encode(&optional, bytes, size, &ours, &n, &mask), 0);
-    assert_int_equal(hdf5_filter_encode(&optional, 1, bytes, size, &theirs, &their_n, &their_mask),
-                     0);
-    assert_int_equal(mask, their_mask);
+    assert_int_equal(hdf5_filter_encode(&pipeline, bytes, size, &theirs, &their_n), 0);
+    assert_int_equal(mask, pipeline.mask);
     assert_int_equal(n, their_n);
     assert_memory_equal(ours, theirs, n);
     free(theirs);
@@ -159,11 +163,11 @@ static void expect_agreement(const struct spec *spec, const struct sfs_filter *f
     unsigned char *ours, *back = allocate(size);
     void *theirs;
     size_t n, their_n;
-    uint32_t mask;
-    assert_int_equal(encode(filter, bytes, size, &ours, &n, &mask), 0);
-    assert_int_equal(hdf5_filter_decode(filter, 1, mask, ours, n, back, size), 0);
+    struct filter_pipeline pipeline = {1, filter};
+    assert_int_equal(encode(filter, bytes, size, &ours, &n, &pipeline.mask), 0);
+    assert_int_equal(hdf5_filter_decode(&pipeline, ours, n, back, size), 0);
     assert_memory_equal(back, bytes, size);
-    if (hdf5_filter_encode(filter, 1, bytes, size, &theirs, &their_n, &mask) == 0) {
+    if (hdf5_filter_encode(&pipeline, bytes, size, &theirs, &their_n) == 0) {
         expect_decoded(filter, theirs, their_n, bytes, size);
         if (spec->same) {
             assert_int_equal(n, their_n);
@@ -240,21 +244,22 @@ static void all_are_native_that_the_build_has(void **state)
     for (size_t s = 0; s < COUNT(specs); s++) {
         struct use *use = use_of(&specs[s], 4);
         struct sfs_filter *filter = &use->filter;
-        assert_true(filter_is_native(filter, 1) == specs[s].ours);
+        const struct filter_pipeline one = {1, filter};
+        assert_true(filter_is_native(&one) == specs[s].ours);
         if (specs[s].ours && filter->id == FILTER_BITSHUFFLE) {
             use->values[2] = 0; /* bytes of an element */
-            assert_false(filter_is_native(filter, 1));
+            assert_false(filter_is_native(&one));
             filter->n_values = 2;
-            assert_false(filter_is_native(filter, 1));
+            assert_false(filter_is_native(&one));
             *filter = (struct sfs_filter){.id = filter->id, .n_values = 5, .values = use->values};
             use->values[2] = 4;
             use->values[3] = 12; /* elements of a block: no multiple of 8 */
-            assert_false(filter_is_native(filter, 1));
+            assert_false(filter_is_native(&one));
             use->values[3] = 1u << 30; /* of 4 bytes */
-            assert_false(filter_is_native(filter, 1));
+            assert_false(filter_is_native(&one));
             use->values[3] = 0;
             use->values[4] = 1; /* a compression that nobody has */
-            assert_false(filter_is_native(filter, 1));
+            assert_false(filter_is_native(&one));
         }
         free(use);
     }
@@ -367,8 +372,9 @@ static void frames_are_those_of_libzstd(void **state)
         free(ours);
 
         size_t block = 4 * (size_t)plain[3];
-        assert_int_equal(filter_encode(&shuffle, 1, bytes, sizeof(bytes), NULL, turned,
-                                       sizeof(turned), &n, &mask),
+        n = sizeof(turned);
+        assert_int_equal(filter_encode(&(struct filter_pipeline){1, &shuffle}, bytes, sizeof(bytes),
+                                       NULL, turned, &n),
                          0);
         their_n = ZSTD_compress(theirs, sizeof(theirs), turned, block, (int)level);
         assert_int_equal(encode(&filters[1], bytes, sizeof(bytes), &ours, &n, &mask), 0);
@@ -671,7 +677,8 @@ static size_t choose_filters(const struct sfs_filter *kept, size_t n_kept, struc
     size_t n = random_below(6);
     for (size_t i = 0; i < n; i++) {
         uses[i] = use_of(&specs[random_below(COUNT(specs))], 1);
-        bool compresses = filter_is_native(&uses[i]->filter, 1) && random_below(2);
+        bool compresses =
+            filter_is_native(&(struct filter_pipeline){1, &uses[i]->filter}) && random_below(2);
         filters[i] = compresses ? uses[i]->filter : kept[random_below(n_kept)];
     }
     return n;
@@ -693,24 +700,21 @@ static void filters_go_together(void **state)
     for (int round = 0; round < 2000; round++) {
         struct use *uses[6];
         struct sfs_filter filters[6];
-        size_t n = choose_filters(kept, COUNT(kept), uses, filters), made, bound, scratch_n;
-        assert_true(filter_is_native(filters, n));
-        bound = filter_encode_bound(filters, n, sizeof(bytes));
-        scratch_n = filter_encode_scratch(filters, n, sizeof(bytes));
-        unsigned char *stored = allocate(bound), *scratch = scratch_n ? allocate(scratch_n) : NULL;
-        uint32_t mask;
-        assert_int_equal(
-            filter_encode(filters, n, bytes, sizeof(bytes), scratch, stored, bound, &made, &mask),
-            0);
+        size_t n = choose_filters(kept, COUNT(kept), uses, filters), made, scratch_n;
+        struct filter_pipeline pipeline = {n, filters};
+        assert_true(filter_is_native(&pipeline));
+        made = filter_encode_bound(&pipeline, sizeof(bytes));
+        scratch_n = filter_encode_scratch(&pipeline, sizeof(bytes));
+        unsigned char *stored = allocate(made), *scratch = scratch_n ? allocate(scratch_n) : NULL;
+        assert_int_equal(filter_encode(&pipeline, bytes, sizeof(bytes), scratch, stored, &made), 0);
         free(scratch);
         unsigned char *tight = allocate(made), *back = allocate(sizeof(bytes));
         memcpy(tight, stored, made);
-        scratch_n = filter_scratch(filters, n, sizeof(bytes));
+        scratch_n = filter_scratch(&pipeline, sizeof(bytes));
         scratch = scratch_n ? allocate(scratch_n) : NULL;
-        assert_int_equal(filter_decode(filters, n, mask, tight, made, scratch, back, sizeof(bytes)),
-                         0);
+        assert_int_equal(filter_decode(&pipeline, tight, made, scratch, back, sizeof(bytes)), 0);
         assert_memory_equal(back, bytes, sizeof(bytes));
-        assert_true(filter_can_make(filters, n, made, sizeof(bytes)));
+        assert_true(filter_can_make(&pipeline, made, sizeof(bytes)));
         free(scratch);
         free(back);
         free(tight);
@@ -726,11 +730,13 @@ static void absurd_sizes_are_not_believed(void **state)
     for (size_t s = 0; s < COUNT(specs); s++) {
         struct use *use = use_of(&specs[s], 4);
         bool plain = specs[s].id == FILTER_BITSHUFFLE && specs[s].values[4] == 0;
-        assert_true(filter_can_make(&use->filter, 1, 1000, plain ? 1000 : 80000));
+        assert_true(filter_can_make(&(struct filter_pipeline){1, &use->filter}, 1000,
+                                    plain ? 1000 : 80000));
         if (specs[s].ours && plain)
-            assert_false(filter_can_make(&use->filter, 1, 1000, 4000));
+            assert_false(filter_can_make(&(struct filter_pipeline){1, &use->filter}, 1000, 4000));
         if (specs[s].ours && (specs[s].id == FILTER_LZ4 || specs[s].id == FILTER_ZSTD))
-            assert_false(filter_can_make(&use->filter, 1, 1000, (uint64_t)1 << 40));
+            assert_false(filter_can_make(&(struct filter_pipeline){1, &use->filter}, 1000,
+                                         (uint64_t)1 << 40));
         free(use);
     }
 }
@@ -743,14 +749,12 @@ static void *go_to_and_fro(void *error)
     for (size_t round = 0; round < 20 * COUNT(specs); round++) {
         const struct spec *spec = &specs[round % COUNT(specs)];
         unsigned char stored[20000], back[sizeof(bytes)];
-        size_t n;
-        uint32_t mask;
+        size_t n = sizeof(stored);
         struct use *use = use_of(spec, 4);
-        if (spec->ours &&
-            (filter_encode(&use->filter, 1, bytes, sizeof(bytes), NULL, stored, sizeof(stored), &n,
-                           &mask) != 0 ||
-             filter_decode(&use->filter, 1, mask, stored, n, NULL, back, sizeof(back)) != 0 ||
-             memcmp(back, bytes, sizeof(bytes)) != 0))
+        struct filter_pipeline pipeline = {1, &use->filter};
+        if (spec->ours && (filter_encode(&pipeline, bytes, sizeof(bytes), NULL, stored, &n) != 0 ||
+                           filter_decode(&pipeline, stored, n, NULL, back, sizeof(back)) != 0 ||
+                           memcmp(back, bytes, sizeof(bytes)) != 0))
             *(int *)error = 1;
         free(use);
     }

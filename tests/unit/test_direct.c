@@ -74,9 +74,8 @@ struct opened {
 
 static void open_file(struct opened *opened, bool may_write, uint64_t timeout)
 {
-    int error =
-        may_write ? store_open_shared(PATH, &opened->store) : store_open(PATH, &opened->store);
-    assert_int_equal(error, 0);
+    const struct store_opening how = {.writable = may_write, .is_shared = may_write};
+    assert_int_equal(store_open_as(PATH, &how, &opened->store), 0);
     assert_int_equal(direct_open(opened->store, timeout, &opened->direct, &opened->root), 0);
 }
 

@@ -20,6 +20,11 @@ struct pipeline {
     size_t n;
 };
 
+static struct filter_pipeline masked(const struct pipeline *pipeline, uint32_t mask)
+{
+    return (struct filter_pipeline){pipeline->n, pipeline->filters, mask};
+}
+
 static struct pipeline *make_pipeline(const char *letters, unsigned level, unsigned element_size)
 {
     struct pipeline *pipeline = allocate(sizeof(*pipeline));
@@ -135,13 +140,13 @@ static bool libhdf5_reads(const char *letters, size_t element_size, size_t eleme
 static int decode(const struct pipeline *pipeline, uint32_t mask, const void *in, size_t in_size,
                   size_t size, unsigned char **out)
 {
+    const struct filter_pipeline filters = masked(pipeline, mask);
     unsigned char *tight_in = allocate(in_size);
     memcpy(tight_in, in, in_size);
-    size_t scratch_size = filter_scratch(pipeline->filters, pipeline->n, size);
+    size_t scratch_size = filter_scratch(&filters, size);
     void *scratch = scratch_size ? allocate(scratch_size) : NULL;
     *out = allocate(size);
-    int error =
-        filter_decode(pipeline->filters, pipeline->n, mask, tight_in, in_size, scratch, *out, size);
+    int error = filter_decode(&filters, tight_in, in_size, scratch, *out, size);
     free(scratch);
     free(tight_in);
     return error;
@@ -150,7 +155,7 @@ static int decode(const struct pipeline *pipeline, uint32_t mask, const void *in
 static void expect_decoded(const struct pipeline *pipeline, const struct stored *stored)
 {
     unsigned char *out;
-    assert_true(filter_is_native(pipeline->filters, pipeline->n));
+    assert_true(filter_is_native(&(struct filter_pipeline){pipeline->n, pipeline->filters}));
     assert_int_equal(decode(pipeline, stored->mask, stored->stored_bytes, stored->stored_size,
                             stored->size, &out),
                      0);
@@ -335,17 +340,15 @@ static void what_claims_more_than_was_encoded_is_refused(void **state)
     for (size_t n = 2; n <= MAX_FILTERS; n++) {
         struct pipeline *pipeline = make_pipeline(&"dddd"[MAX_FILTERS - n], 9, 0);
         unsigned char *zeros = calloc(1, BOMB), *stored = allocate(2 * BOMB), *out;
-        void *scratch = allocate(filter_encode_scratch(pipeline->filters, n, BOMB));
-        size_t stored_size;
-        uint32_t mask;
-        assert_int_equal(filter_encode(pipeline->filters, n, zeros, BOMB, scratch, stored, 2 * BOMB,
-                                       &stored_size, &mask),
-                         0);
-        assert_true(filter_scratch(pipeline->filters, n, SIZE) < 20 * SIZE);
-        assert_true(filter_can_make(pipeline->filters, n, stored_size, BOMB));
-        assert_int_equal(decode(pipeline, mask, stored, stored_size, SIZE, &out), -EILSEQ);
+        struct filter_pipeline filters = masked(pipeline, 0);
+        void *scratch = allocate(filter_encode_scratch(&filters, BOMB));
+        size_t stored_size = 2 * BOMB;
+        assert_int_equal(filter_encode(&filters, zeros, BOMB, scratch, stored, &stored_size), 0);
+        assert_true(filter_scratch(&filters, SIZE) < 20 * SIZE);
+        assert_true(filter_can_make(&filters, stored_size, BOMB));
+        assert_int_equal(decode(pipeline, filters.mask, stored, stored_size, SIZE, &out), -EILSEQ);
         free(out);
-        assert_int_equal(decode(pipeline, mask, stored, stored_size, BOMB, &out), 0);
+        assert_int_equal(decode(pipeline, filters.mask, stored, stored_size, BOMB, &out), 0);
         assert_memory_equal(out, zeros, BOMB);
         free(out);
         free(scratch);
@@ -412,14 +415,15 @@ static void wrong_lengths_inside_are_refused(void **state)
 static int encode(const struct pipeline *pipeline, const void *in, size_t size, unsigned char **out,
                   size_t *out_size, uint32_t *mask)
 {
+    struct filter_pipeline filters = masked(pipeline, 0);
     unsigned char *tight_in = allocate(size);
     memcpy(tight_in, in, size);
-    size_t bound = filter_encode_bound(pipeline->filters, pipeline->n, size);
-    size_t scratch_size = filter_encode_scratch(pipeline->filters, pipeline->n, size);
+    size_t bound = *out_size = filter_encode_bound(&filters, size);
+    size_t scratch_size = filter_encode_scratch(&filters, size);
     void *scratch = scratch_size ? allocate(scratch_size) : NULL;
     *out = allocate(bound);
-    int error = filter_encode(pipeline->filters, pipeline->n, tight_in, size, scratch, *out, bound,
-                              out_size, mask);
+    int error = filter_encode(&filters, tight_in, size, scratch, *out, out_size);
+    *mask = filters.mask;
     assert_true(error || *out_size <= bound);
     free(scratch);
     free(tight_in);
@@ -462,15 +466,13 @@ static void no_bytes_need_no_input(void **state)
     (void)state;
     for (size_t p = 0; p < COUNT(pipelines); p++) {
         struct pipeline *pipeline = make_pipeline(pipelines[p], 6, 4);
+        struct filter_pipeline filters = masked(pipeline, 0);
         unsigned char scratch[64], out[64];
-        bool with_scratch = filter_encode_scratch(pipeline->filters, pipeline->n, 0) > 0;
-        size_t n;
-        uint32_t mask;
-        assert_int_equal(filter_encode(pipeline->filters, pipeline->n, NULL, 0,
-                                       with_scratch ? scratch : NULL, out, sizeof(out), &n, &mask),
+        bool with_scratch = filter_encode_scratch(&filters, 0) > 0;
+        size_t n = sizeof(out);
+        assert_int_equal(filter_encode(&filters, NULL, 0, with_scratch ? scratch : NULL, out, &n),
                          0);
-        assert_int_equal(
-            filter_decode(pipeline->filters, pipeline->n, mask, out, n, scratch, out, 0), 0);
+        assert_int_equal(filter_decode(&filters, out, n, scratch, out, 0), 0);
         free(pipeline);
     }
 }
@@ -577,14 +579,12 @@ static void a_buffer_that_may_be_too_small_is_refused(void **state)
     (void)state;
     for (size_t p = 0; p < COUNT(pipelines); p++) {
         struct pipeline *pipeline = make_pipeline(pipelines[p], 6, 4);
+        struct filter_pipeline filters = masked(pipeline, 0);
         unsigned char in[64] = {0}, scratch[256], out[256];
-        size_t bound = filter_encode_bound(pipeline->filters, pipeline->n, sizeof(in)), n;
-        uint32_t mask;
+        size_t bound = filter_encode_bound(&filters, sizeof(in)), n = bound - 1;
         assert_in_range(bound, sizeof(in), sizeof(out));
-        assert_int_equal(filter_encode(pipeline->filters, pipeline->n, in, sizeof(in), scratch, out,
-                                       bound - 1, &n, &mask),
-                         -EINVAL);
-        assert_true(filter_encode_bound(pipeline->filters, pipeline->n, SIZE_MAX) == SIZE_MAX);
+        assert_int_equal(filter_encode(&filters, in, sizeof(in), scratch, out, &n), -EINVAL);
+        assert_true(filter_encode_bound(&filters, SIZE_MAX) == SIZE_MAX);
         free(pipeline);
     }
 }
@@ -631,13 +631,12 @@ static void *go_to_and_fro(void *error)
     struct pipeline *pipeline = make_pipeline("sdf", 1, 4);
     for (unsigned i = 0; i < sizeof(in); i++)
         in[i] = (unsigned char)(i / 50);
+    struct filter_pipeline filters = masked(pipeline, 0);
     for (unsigned round = 0; round < 200; round++) {
-        size_t n;
-        uint32_t mask;
+        size_t n = sizeof(out);
         pipeline->values[1] = round % 10;
-        if (filter_encode(pipeline->filters, 3, in, sizeof(in), scratch, out, sizeof(out), &n,
-                          &mask) != 0 ||
-            filter_decode(pipeline->filters, 3, mask, out, n, scratch, back, sizeof(back)) != 0 ||
+        if (filter_encode(&filters, in, sizeof(in), scratch, out, &n) != 0 ||
+            filter_decode(&filters, out, n, scratch, back, sizeof(back)) != 0 ||
             memcmp(in, back, sizeof(in)) != 0)
             *(int *)error = 1;
     }
@@ -663,7 +662,7 @@ static void threads_do_not_disturb_each_other(void **state)
 static bool native(const char *letters)
 {
     struct pipeline *pipeline = make_pipeline(letters, 6, 4);
-    bool is_native = filter_is_native(pipeline->filters, pipeline->n);
+    bool is_native = filter_is_native(&(struct filter_pipeline){pipeline->n, pipeline->filters});
     free(pipeline);
     return is_native;
 }
@@ -676,16 +675,16 @@ static void pipelines_that_are_not_ours_are_left_alone(void **state)
     assert_true(native("ss"));
     unsigned zero = 0, four = 4;
     struct sfs_filter shuffle = {.id = FILTER_SHUFFLE, .values = &four};
-    assert_false(filter_is_native(&shuffle, 1)); /* no parameters */
+    assert_false(filter_is_native(&(struct filter_pipeline){1, &shuffle})); /* no parameters */
     shuffle.n_values = 1;
-    assert_true(filter_is_native(&shuffle, 1));
+    assert_true(filter_is_native(&(struct filter_pipeline){1, &shuffle}));
     shuffle.values = &zero;
-    assert_false(filter_is_native(&shuffle, 1));
+    assert_false(filter_is_native(&(struct filter_pipeline){1, &shuffle}));
 
     const int unknown[] = {0, -1, 5, 6, 511, 32013, 65535};
     for (size_t i = 0; i < COUNT(unknown); i++) {
         struct sfs_filter filters[] = {{.id = FILTER_FLETCHER32}, {.id = unknown[i]}};
-        assert_false(filter_is_native(filters, 2));
+        assert_false(filter_is_native(&(struct filter_pipeline){2, filters}));
     }
 }
 
@@ -696,8 +695,8 @@ static void a_mask_has_bits_for_32_filters_only(void **state)
     memset(filters, 0, sizeof(filters));
     for (size_t i = 0; i < COUNT(filters); i++)
         filters[i].id = FILTER_FLETCHER32;
-    assert_true(filter_is_native(filters, 32));
-    assert_false(filter_is_native(filters, 33));
+    assert_true(filter_is_native(&(struct filter_pipeline){32, filters}));
+    assert_false(filter_is_native(&(struct filter_pipeline){33, filters}));
 }
 
 TEST_MAIN(cmocka_unit_test(chunks_of_libhdf5_are_decoded),

@@ -40,21 +40,18 @@ __attribute__((visibility("default"))) int __wrap_fdatasync(int fd)
     return __real_fdatasync(fd);
 }
 
-int __real_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                         size_t size, void *scratch, void *out, size_t room, size_t *out_size,
-                         uint32_t *mask);
-int __wrap_filter_encode(const struct sfs_filter *filters, size_t n_filters, const void *in,
-                         size_t size, void *scratch, void *out, size_t room, size_t *out_size,
-                         uint32_t *mask);
+int __real_filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size,
+                         void *scratch, void *out, size_t *out_size);
+int __wrap_filter_encode(struct filter_pipeline *pipeline, const void *in, size_t size,
+                         void *scratch, void *out, size_t *out_size);
 
-__attribute__((visibility("default"))) int __wrap_filter_encode(const struct sfs_filter *filters,
-                                                                size_t n_filters, const void *in,
-                                                                size_t size, void *scratch,
-                                                                void *out, size_t room,
-                                                                size_t *out_size, uint32_t *mask)
+__attribute__((visibility("default"))) int __wrap_filter_encode(struct filter_pipeline *pipeline,
+                                                                const void *in, size_t size,
+                                                                void *scratch, void *out,
+                                                                size_t *out_size)
 {
     stand_still(&hold_encoding);
-    return __real_filter_encode(filters, n_filters, in, size, scratch, out, room, out_size, mask);
+    return __real_filter_encode(pipeline, in, size, scratch, out, out_size);
 }
 
 /* ---- The file ---- */

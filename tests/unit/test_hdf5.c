@@ -1079,9 +1079,12 @@ static void elements_are_converted(void **state)
     const unsigned char input[] = {0x00, 0x01, 0xff, 0xfe, 0x7f, 0xff};
     double buffer[3], background[3];
     memcpy(buffer, input, sizeof(input));
-    assert_int_equal(hdf5_convert(from, from_n, to, to_n, 3, buffer, background), 0);
+    assert_int_equal(hdf5_convert(&(struct sfs_encoded){from, from_n},
+                                  &(struct sfs_encoded){to, to_n}, 3, buffer, background),
+                     0);
     assert_true(buffer[0] == 1 && buffer[1] == -2 && buffer[2] == 32767);
-    assert_int_equal(hdf5_convert(from, from_n, other, other_n, 1, buffer, background),
+    assert_int_equal(hdf5_convert(&(struct sfs_encoded){from, from_n},
+                                  &(struct sfs_encoded){other, other_n}, 1, buffer, background),
                      -EOPNOTSUPP);
     assert_false(hdf5_type_equal(NULL, &(struct sfs_encoded){from, from_n},
                                  &(struct sfs_encoded){to, to_n}));

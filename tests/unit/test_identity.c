@@ -275,13 +275,15 @@ static unsigned char *plain_section(const struct sides *side, const struct sfs_c
     const struct sfs_dataset_info *info = sfs_dataset_info(side->dataset);
     const unsigned char *stored =
         side->bytes + chunk->address + (section ? chunk->section_size[0] : 0);
-    size_t n = section ? info->n_filters : info->n_selection_filters;
-    const struct sfs_filter *filters = section ? info->filters : info->selection_filters;
+    struct filter_pipeline filters = {info->n_selection_filters, info->selection_filters};
+    if (section)
+        filters = pipeline_of(info);
+    filters.mask = chunk->filter_mask[section];
     size_t size = (size_t)chunk->unfiltered_size[section];
-    unsigned char *plain = allocate(size), *scratch = allocate(filters_scratch(filters, n, size));
-    if (n > 0)
-        assert_int_equal(filters_decode(filters, n, chunk->filter_mask[section], stored,
-                                        (size_t)chunk->section_size[section], scratch, plain, size),
+    unsigned char *plain = allocate(size), *scratch = allocate(filters_scratch(&filters, size));
+    if (filters.n > 0)
+        assert_int_equal(filters_decode(&filters, stored, (size_t)chunk->section_size[section],
+                                        scratch, plain, size),
                          0);
     else
         memcpy(plain, stored, size);

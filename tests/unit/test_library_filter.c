@@ -31,6 +31,18 @@ struct pipeline {
     size_t n;
 };
 
+static struct filter_pipeline masked(const struct pipeline *pipeline, uint32_t mask)
+{
+    return (struct filter_pipeline){pipeline->n, pipeline->filters, mask};
+}
+
+/* Of those whose mask is of no interest. */
+static int encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
+                  void **out, size_t *out_size)
+{
+    return filters_encode(&(struct filter_pipeline){n_filters, filters}, in, size, out, out_size);
+}
+
 static const char *const pipelines[] = {"n",  "o",  "z",  "nd", "od", "zf", "sz",
                                         "fz", "zd", "ff", "dd", "ds", "nf", "ofd"};
 static const char *const with_plugins[] = {"b", "l", "sb", "sl", "bf", "fb", "bl", "nb", "lb"};
@@ -160,13 +172,13 @@ static void expect_libhdf5_reads(const char *letters, const void *stored, size_t
 static int decode(const struct pipeline *pipeline, uint32_t mask, const void *in, size_t in_size,
                   size_t size, unsigned char **out)
 {
+    const struct filter_pipeline filters = masked(pipeline, mask);
     unsigned char *tight_in = allocate(in_size);
     memcpy(tight_in, in, in_size);
-    size_t scratch_size = filters_scratch(pipeline->filters, pipeline->n, size);
+    size_t scratch_size = filters_scratch(&filters, size);
     void *scratch = scratch_size ? allocate(scratch_size) : NULL;
     *out = allocate(size);
-    int error = filters_decode(pipeline->filters, pipeline->n, mask, tight_in, in_size, scratch,
-                               *out, size);
+    int error = filters_decode(&filters, tight_in, in_size, scratch, *out, size);
     free(scratch);
     free(tight_in);
     return error;
@@ -177,10 +189,9 @@ static void expect_round_trip(const struct pipeline *pipeline, const void *bytes
     void *stored;
     unsigned char *back;
     size_t n;
-    uint32_t mask;
-    assert_int_equal(
-        filters_encode(pipeline->filters, pipeline->n, bytes, size, &stored, &n, &mask), 0);
-    assert_int_equal(decode(pipeline, mask, stored, n, size, &back), 0);
+    struct filter_pipeline filters = masked(pipeline, 0);
+    assert_int_equal(filters_encode(&filters, bytes, size, &stored, &n), 0);
+    assert_int_equal(decode(pipeline, filters.mask, stored, n, size, &back), 0);
     assert_memory_equal(back, bytes, size);
     free(back);
     free(stored);
@@ -197,10 +208,9 @@ static void expect_both_ways(const char *letters)
 
     void *ours;
     size_t n;
-    uint32_t mask;
-    assert_int_equal(
-        filters_encode(pipeline->filters, pipeline->n, chunk->bytes, BYTES, &ours, &n, &mask), 0);
-    assert_int_equal(mask, 0);
+    struct filter_pipeline filters = masked(pipeline, 0);
+    assert_int_equal(filters_encode(&filters, chunk->bytes, BYTES, &ours, &n), 0);
+    assert_int_equal(filters.mask, 0);
     expect_libhdf5_reads(letters, ours, n, chunk->bytes);
     free(ours);
     free_chunk(chunk);
@@ -254,21 +264,20 @@ static void a_section_without_bytes_is_not_filtered(void **state)
     static const char *const some[] = {"f", "d", "z"}; /* the last by libhdf5 */
     for (size_t p = 0; p < COUNT(some); p++) {
         struct chunk *chunk = write_chunk(some[p]);
-        const struct sfs_filter *filters = chunk->pipeline.filters;
+        struct filter_pipeline pipeline = {1, chunk->pipeline.filters, 1};
         void *out = chunk;
         size_t n = 1;
-        uint32_t mask = 1;
-        assert_int_equal(filters_encode(filters, 1, NULL, 0, &out, &n, &mask), 0);
-        assert_true(!out && n == 0 && mask == 0);
-        out = chunk, n = mask = 1;
-        assert_int_equal(hdf5_filter_encode(filters, 1, NULL, 0, &out, &n, &mask), 0);
-        assert_true(!out && n == 0 && mask == 0);
-        assert_int_equal(filters_decode(filters, 1, 0, NULL, 0, NULL, NULL, 0), 0);
-        assert_int_equal(hdf5_filter_decode(filters, 1, 0, NULL, 0, NULL, 0), 0);
-        assert_int_equal(filters_decode(filters, 1, 0, "x", 1, NULL, NULL, 0), -EILSEQ);
-        assert_int_equal(hdf5_filter_decode(filters, 1, 0, "x", 1, NULL, 0), -EILSEQ);
-        assert_int_equal(filters_decode(filters, 1, 0, NULL, 0, NULL, &out, 1), -EILSEQ);
-        assert_int_equal(hdf5_filter_decode(filters, 1, 0, NULL, 0, &out, 1), -EILSEQ);
+        assert_int_equal(filters_encode(&pipeline, NULL, 0, &out, &n), 0);
+        assert_true(!out && n == 0 && pipeline.mask == 0);
+        out = chunk, n = pipeline.mask = 1;
+        assert_int_equal(hdf5_filter_encode(&pipeline, NULL, 0, &out, &n), 0);
+        assert_true(!out && n == 0 && pipeline.mask == 0);
+        assert_int_equal(filters_decode(&pipeline, NULL, 0, NULL, NULL, 0), 0);
+        assert_int_equal(hdf5_filter_decode(&pipeline, NULL, 0, NULL, 0), 0);
+        assert_int_equal(filters_decode(&pipeline, "x", 1, NULL, NULL, 0), -EILSEQ);
+        assert_int_equal(hdf5_filter_decode(&pipeline, "x", 1, NULL, 0), -EILSEQ);
+        assert_int_equal(filters_decode(&pipeline, NULL, 0, NULL, &out, 1), -EILSEQ);
+        assert_int_equal(hdf5_filter_decode(&pipeline, NULL, 0, &out, 1), -EILSEQ);
         free_chunk(chunk);
     }
 }
@@ -279,21 +288,15 @@ static void our_own_filters_in_libhdf5_agree_with_ours(void **state)
     static const char *const native[] = {"d", "s", "f", "sd", "sdf", "fsd", "df"};
     for (size_t p = 0; p < COUNT(native); p++) {
         struct chunk *chunk = write_chunk(native[p]);
-        const struct pipeline *pipeline = &chunk->pipeline;
+        struct filter_pipeline pipeline = masked(&chunk->pipeline, 0);
         void *theirs, *ours;
         size_t n, m;
-        uint32_t mask;
         unsigned char *back = allocate(BYTES);
-        assert_int_equal(hdf5_filter_encode(pipeline->filters, pipeline->n, chunk->bytes, BYTES,
-                                            &theirs, &n, &mask),
-                         0);
+        assert_int_equal(hdf5_filter_encode(&pipeline, chunk->bytes, BYTES, &theirs, &n), 0);
         assert_int_equal(n, chunk->stored_size);
         assert_memory_equal(theirs, chunk->stored, n);
-        assert_int_equal(
-            filters_encode(pipeline->filters, pipeline->n, chunk->bytes, BYTES, &ours, &m, &mask),
-            0);
-        assert_int_equal(
-            hdf5_filter_decode(pipeline->filters, pipeline->n, 0, ours, m, back, BYTES), 0);
+        assert_int_equal(filters_encode(&pipeline, chunk->bytes, BYTES, &ours, &m), 0);
+        assert_int_equal(hdf5_filter_decode(&pipeline, ours, m, back, BYTES), 0);
         assert_memory_equal(back, chunk->bytes, BYTES);
         free(back);
         free(ours);
@@ -312,11 +315,9 @@ static void filters_for_one_number_of_elements_take_no_other(void **state)
         struct sfs_filter *filter = &chunk->pipeline.filters[0];
         void *out;
         size_t n;
-        uint32_t mask;
         for (size_t size = 1; size < BYTES; size += size < 30 ? 1 : 97) {
             filter->optional = false;
-            assert_int_equal(filters_encode(filter, 1, chunk->bytes, size, &out, &n, &mask),
-                             -EINVAL);
+            assert_int_equal(encode(filter, 1, chunk->bytes, size, &out, &n), -EINVAL);
             filter->optional = true;
             expect_round_trip(&chunk->pipeline, chunk->bytes, size);
         }
@@ -333,18 +334,18 @@ static void filters_that_nobody_has_are_not_available(void **state)
         char bytes[8] = "bytes", number[12];
         void *out;
         size_t n;
-        uint32_t mask;
+        struct filter_pipeline pipeline = {2, filters};
         snprintf(number, sizeof(number), " %d ", ids[i]);
         assert_false(hdf5_filter_available(ids[i]));
-        assert_int_equal(filters_decode(filters, 2, 0, bytes, 8, NULL, bytes, 4), -EOPNOTSUPP);
+        assert_int_equal(filters_decode(&pipeline, bytes, 8, NULL, bytes, 4), -EOPNOTSUPP);
         assert_non_null(strstr(hdf5_error(), number));
-        assert_int_equal(filters_encode(filters, 2, bytes, 8, &out, &n, &mask), -EOPNOTSUPP);
+        assert_int_equal(filters_encode(&pipeline, bytes, 8, &out, &n), -EOPNOTSUPP);
         assert_non_null(strstr(hdf5_error(), number));
         filters[1].optional = true;
-        assert_int_equal(filters_encode(filters, 2, bytes, 8, &out, &n, &mask), 0);
-        assert_true(n == 12 && mask == 2);
+        assert_int_equal(filters_encode(&pipeline, bytes, 8, &out, &n), 0);
+        assert_true(n == 12 && pipeline.mask == 2);
         char back[8];
-        assert_int_equal(filters_decode(filters, 2, mask, out, n, NULL, back, 8), 0);
+        assert_int_equal(filters_decode(&pipeline, out, n, NULL, back, 8), 0);
         assert_memory_equal(back, bytes, 8);
         free(out);
     }
@@ -389,13 +390,11 @@ static void masked_filters_are_skipped(void **state)
             void *stored;
             unsigned char *back;
             size_t n;
-            uint32_t none;
             left.n = 0;
             for (size_t i = 0; i < chunk->pipeline.n; i++)
                 if (!(mask >> i & 1))
                     left.filters[left.n++] = chunk->pipeline.filters[i];
-            assert_int_equal(
-                filters_encode(left.filters, left.n, chunk->bytes, BYTES, &stored, &n, &none), 0);
+            assert_int_equal(encode(left.filters, left.n, chunk->bytes, BYTES, &stored, &n), 0);
             assert_int_equal(decode(&chunk->pipeline, mask, stored, n, BYTES, &back), 0);
             assert_memory_equal(back, chunk->bytes, BYTES);
             free(back);
@@ -484,8 +483,7 @@ static void damaged_parameters_are_used_or_refused(void **state)
             expect_decoded_or_refused(&chunk->pipeline, chunk->stored, chunk->stored_size);
             void *out;
             size_t n;
-            uint32_t mask;
-            int error = filters_encode(filter, 1, chunk->bytes, BYTES, &out, &n, &mask);
+            int error = encode(filter, 1, chunk->bytes, BYTES, &out, &n);
             assert_true(error == 0 || error == -EINVAL);
             if (!error)
                 free(out);
@@ -524,11 +522,9 @@ static void nbit_takes_apart_compound_types(void **state)
     for (size_t i = 0; i < COUNT(wrong); i++) {
         void *out;
         size_t n;
-        uint32_t mask;
         unsigned sound = values[wrong[i].i];
         values[wrong[i].i] = wrong[i].value;
-        assert_int_equal(filters_encode(pipeline.filters, 1, bytes, sizeof(bytes), &out, &n, &mask),
-                         -EINVAL);
+        assert_int_equal(encode(pipeline.filters, 1, bytes, sizeof(bytes), &out, &n), -EINVAL);
         values[wrong[i].i] = sound;
     }
 }
@@ -539,15 +535,16 @@ static void pipelines_that_fit_no_file_are_refused(void **state)
     static unsigned values[20000];
     struct sfs_filter filters[33] = {{.id = FILTER_SHUFFLE, .n_values = 20000, .values = values}};
     unsigned char byte = 1;
+    struct filter_pipeline pipeline = {1, filters};
     void *out;
     size_t n;
-    uint32_t mask;
-    assert_int_equal(hdf5_filter_encode(filters, 1, &byte, 1, &out, &n, &mask), -EINVAL);
-    assert_int_equal(hdf5_filter_decode(filters, 1, 0, &byte, 1, &byte, 1), -EILSEQ);
+    assert_int_equal(hdf5_filter_encode(&pipeline, &byte, 1, &out, &n), -EINVAL);
+    assert_int_equal(hdf5_filter_decode(&pipeline, &byte, 1, &byte, 1), -EILSEQ);
     for (size_t i = 0; i < COUNT(filters); i++)
         filters[i] = (struct sfs_filter){.id = FILTER_FLETCHER32, .optional = true};
-    assert_int_equal(filters_encode(filters, 33, &byte, 1, &out, &n, &mask), -EINVAL);
-    assert_int_equal(filters_decode(filters, 33, 0, &byte, 1, NULL, &byte, 1), -EILSEQ);
+    pipeline = (struct filter_pipeline){33, filters};
+    assert_int_equal(filters_encode(&pipeline, &byte, 1, &out, &n), -EINVAL);
+    assert_int_equal(filters_decode(&pipeline, &byte, 1, NULL, &byte, 1), -EILSEQ);
 }
 
 static void *go_to_and_fro(void *chunk_of_thread)
@@ -557,12 +554,10 @@ static void *go_to_and_fro(void *chunk_of_thread)
         void *out;
         unsigned char back[BYTES];
         size_t n;
-        uint32_t mask;
-        if (hdf5_filter_encode(chunk->pipeline.filters, chunk->pipeline.n, chunk->bytes, BYTES,
-                               &out, &n, &mask) != 0)
+        struct filter_pipeline pipeline = masked(&chunk->pipeline, 0);
+        if (hdf5_filter_encode(&pipeline, chunk->bytes, BYTES, &out, &n) != 0)
             return chunk;
-        int error = hdf5_filter_decode(chunk->pipeline.filters, chunk->pipeline.n, mask, out, n,
-                                       back, BYTES);
+        int error = hdf5_filter_decode(&pipeline, out, n, back, BYTES);
         free(out);
         if (error || memcmp(back, chunk->bytes, BYTES) != 0)
             return chunk;

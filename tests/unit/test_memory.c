@@ -452,7 +452,8 @@ static int select_all_sorts(void)
     void *encoded = NULL;
     const char *why;
     size_t n;
-    int error = selection_decode(points, sizeof(points), 2, dims, 1000, &selection, &why);
+    int error = selection_decode(&(struct sfs_encoded){points, sizeof(points)}, 2, dims, 1000,
+                                 &selection, &why);
     for (uint64_t row = 0; row < 9 && !error; row++) /* columns 0, 4, 6 to 8, but not together */
         for (uint64_t column = 0; column < 9 && !error; column++)
             if (column == 4 || (column == 0 && row % 4 < 2) || (column > 5 && row % 3 > 0))
@@ -469,7 +470,8 @@ static int select_all_sorts(void)
     if (!error)
         error = selection_encode(2, dims, NULL, &runs, SELECTION_SMALLEST, &encoded, &n);
     if (!error)
-        error = selection_decode(encoded, n, 2, dims, 1000, &selection, &why);
+        error =
+            selection_decode(&(struct sfs_encoded){encoded, n}, 2, dims, 1000, &selection, &why);
     selection_free(&selection);
     free(encoded);
     runs_free(&result);
@@ -530,7 +532,8 @@ static int convert_elements(void)
     if (!error)
         error = hdf5_element_parse(type, n, "77", element);
     if (!error)
-        error = hdf5_convert(type, n, wide, wide_n, 1, element, background);
+        error = hdf5_convert(&(struct sfs_encoded){type, n}, &(struct sfs_encoded){wide, wide_n}, 1,
+                             element, background);
     if (!error)
         error = hdf5_element_json(NULL, wide, wide_n, element, &json);
     if (!error) {
@@ -696,17 +699,16 @@ static int filter_sections(void)
     } pipelines[] = {{0, 3}, {3, 2}, {1, 1}};
     int error = 0;
     for (size_t p = 0; p < COUNT(pipelines) && !error; p++) {
-        const struct sfs_filter *first = &filters[pipelines[p].first];
+        struct filter_pipeline pipeline = {pipelines[p].n, &filters[pipelines[p].first]};
         unsigned char back[1000], scratch[3000];
         void *stored;
         size_t n;
-        uint32_t mask;
-        assert_true(filters_scratch(first, pipelines[p].n, 1000) <= sizeof(scratch));
-        error = filters_encode(first, pipelines[p].n, elements, 1000, &stored, &n, &mask);
+        assert_true(filters_scratch(&pipeline, 1000) <= sizeof(scratch));
+        error = filters_encode(&pipeline, elements, 1000, &stored, &n);
         if (error)
             break;
-        assert_int_equal(mask, 0);
-        error = filters_decode(first, pipelines[p].n, mask, stored, n, scratch, back, 1000);
+        assert_int_equal(pipeline.mask, 0);
+        error = filters_decode(&pipeline, stored, n, scratch, back, 1000);
         if (!error)
             assert_memory_equal(back, elements, 1000);
         free(stored);

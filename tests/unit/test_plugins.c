@@ -46,7 +46,7 @@ static int decode_like(enum hostile how, unsigned seed, unsigned char *out, size
     unsigned char *in = allocate(n);
     for (size_t i = 0; i < n; i++)
         in[i] = (unsigned char)(seed + i * 7);
-    int error = hdf5_filter_decode(&filter, 1, 0, in, n, out, n);
+    int error = hdf5_filter_decode(&(struct filter_pipeline){1, &filter}, in, n, out, n);
     if (!error && how == HOSTILE_NOTHING)
         assert_memory_equal(in, out, n);
     free(in);
@@ -69,15 +69,15 @@ static void test_bytes_go_both_ways(void **state)
     const unsigned values[] = {HOSTILE_NOTHING, 1}, level = 6;
     const struct sfs_filter filters[] = {hostile(values, 2),
                                          {.id = FILTER_DEFLATE, .n_values = 1, .values = &level}};
+    struct filter_pipeline pipeline = {2, filters};
     size_t sizes[] = {1, 63, 64, 65, BYTES, (size_t)9 << 20}, n;
     for (size_t i = 0; i < COUNT(sizes); i++) {
         void *in = allocate(sizes[i]), *encoded, *out = allocate(sizes[i]);
-        uint32_t mask;
         memset(in, (int)i + 1, sizes[i]);
-        assert_int_equal(hdf5_filter_encode(filters, 2, in, sizes[i], &encoded, &n, &mask), 0);
-        assert_int_equal(mask, 0);
+        assert_int_equal(hdf5_filter_encode(&pipeline, in, sizes[i], &encoded, &n), 0);
+        assert_int_equal(pipeline.mask, 0);
         assert_true(n < sizes[i] || sizes[i] < 100);
-        assert_int_equal(hdf5_filter_decode(filters, 2, mask, encoded, n, out, sizes[i]), 0);
+        assert_int_equal(hdf5_filter_decode(&pipeline, encoded, n, out, sizes[i]), 0);
         assert_memory_equal(in, out, sizes[i]);
         free(in);
         free(out);
@@ -91,21 +91,23 @@ static void test_what_is_missing(void **state)
     (void)state;
     const unsigned values[] = {HOSTILE_NOTHING, 1};
     struct sfs_filter filters[] = {{.id = 479}, hostile(values, 2)};
+    struct filter_pipeline pipeline = {2, filters};
     unsigned char in[64] = {1}, out[64];
     void *encoded;
     size_t n;
-    uint32_t mask;
     assert_false(hdf5_filter_available(479));
     assert_false(hdf5_filter_available(0));
     assert_false(hdf5_filter_available(-1));
     assert_false(hdf5_filter_available(65535));
-    assert_int_equal(hdf5_filter_decode(filters, 2, 0, in, 64, out, 64), -EOPNOTSUPP);
+    assert_int_equal(hdf5_filter_decode(&(struct filter_pipeline){2, filters}, in, 64, out, 64),
+                     -EOPNOTSUPP);
     assert_non_null(strstr(hdf5_error(), "filter 479 is not available"));
-    assert_int_equal(hdf5_filter_decode(filters, 2, 1, in, 64, out, 64), 0);
-    assert_int_equal(hdf5_filter_encode(filters, 2, in, 64, &encoded, &n, &mask), -EOPNOTSUPP);
+    assert_int_equal(hdf5_filter_decode(&(struct filter_pipeline){2, filters, 1}, in, 64, out, 64),
+                     0);
+    assert_int_equal(hdf5_filter_encode(&pipeline, in, 64, &encoded, &n), -EOPNOTSUPP);
     filters[0].optional = true;
-    assert_int_equal(hdf5_filter_encode(filters, 2, in, 64, &encoded, &n, &mask), 0);
-    assert_int_equal(mask, 1);
+    assert_int_equal(hdf5_filter_encode(&pipeline, in, 64, &encoded, &n), 0);
+    assert_int_equal(pipeline.mask, 1);
     assert_int_equal(n, 64);
     free(encoded);
 }
@@ -173,14 +175,15 @@ static void test_too_many_bytes_are_none(void **state)
     const struct sfs_filter filter = hostile(values, 2), twice[] = {filter, filter, filter};
     void *in_large = allocate((size_t)2 << 20), *encoded;
     size_t n;
-    uint32_t mask;
     memset(in_large, 1, (size_t)2 << 20);
     assert_int_equal(try(HOSTILE_DOUBLES), -EILSEQ);
     assert_int_equal(try(HOSTILE_LIES), -EILSEQ);
-    assert_int_equal(hdf5_filter_encode(&filter, 1, in, 64, &encoded, &n, &mask), 0);
+    assert_int_equal(
+        hdf5_filter_encode(&(struct filter_pipeline){1, &filter}, in, 64, &encoded, &n), 0);
     assert_int_equal(n, 128);
     free(encoded);
-    assert_int_equal(hdf5_filter_encode(twice, 3, in_large, (size_t)2 << 20, &encoded, &n, &mask),
+    assert_int_equal(hdf5_filter_encode(&(struct filter_pipeline){3, twice}, in_large,
+                                        (size_t)2 << 20, &encoded, &n),
                      -EINVAL);
     free(in_large);
 }
@@ -193,10 +196,10 @@ static void test_lies_are_refused(void **state)
     unsigned char in[64] = {1};
     void *encoded;
     size_t n;
-    uint32_t mask;
     assert_int_equal(try(HOSTILE_ANSWERS), -EIO);
     assert_int_equal(try(HOSTILE_CLAIMS), -EIO);
-    assert_int_equal(hdf5_filter_encode(&filter, 1, in, 64, &encoded, &n, &mask), -EIO);
+    assert_int_equal(
+        hdf5_filter_encode(&(struct filter_pipeline){1, &filter}, in, 64, &encoded, &n), -EIO);
     assert_non_null(strstr(hdf5_error(), "to apply filter 481: its answer cannot be"));
 }
 
@@ -519,7 +522,8 @@ static void test_refused_folders_are_not_used(void **state)
     int n = processes(pids, COUNT(pids));
     for (int i = 0; i < n; i++) /* they have it already */
         kill(pids[i], SIGKILL);
-    assert_int_not_equal(hdf5_filter_decode(filters, 1, 0, in, 64, out, 64), 0);
+    assert_int_not_equal(hdf5_filter_decode(&(struct filter_pipeline){1, filters}, in, 64, out, 64),
+                         0);
     assert_int_equal(H5Zfilter_avail(HOSTILE), 0);
     assert_int_equal(chmod("plugins", 0755), 0);
 }

@@ -206,7 +206,8 @@ static int decode_copy(const void *encoded, size_t n, int rank, const uint64_t *
 {
     void *copy = allocate(n);
     memcpy(copy, encoded, n);
-    int error = selection_decode(copy, n, rank, dims, (size_t)1 << 24, selection, why);
+    int error = selection_decode(&(struct sfs_encoded){copy, n}, rank, dims, (size_t)1 << 24,
+                                 selection, why);
     free(copy);
     return error;
 }
@@ -224,7 +225,9 @@ static void expect_kept(const struct positions *p, const void *encoded, size_t n
     for (size_t i = 0; i < runs->n; i++)
         if (random_below(2))
             assert_int_equal(runs_append(&some, runs_at(runs, i).first, runs_at(runs, i).last), 0);
-    assert_int_equal(selection_keep_points(encoded, n, p->rank, p->dims, &some, &kept, &n_kept), 0);
+    assert_int_equal(selection_keep_points(&(struct sfs_encoded){encoded, n}, p->rank, p->dims,
+                                           &some, &kept, &n_kept),
+                     0);
     if (kept) {
         uint64_t *list = allocate(p->n * sizeof(*list));
         for (size_t i = 0; i < p->n; i++)

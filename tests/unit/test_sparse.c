@@ -134,8 +134,8 @@ static void check_encoded(struct sfs_dataset *dataset, const struct sfs_slab *sl
     struct selection selection;
     const char *why = "";
     assert_int_equal(sfs_encode_defined(dataset, slab, slab->rank - outer, &encoded, &n), 0);
-    assert_int_equal(selection_decode(encoded, n, slab->rank - outer, slab->count + outer, SIZE_MAX,
-                                      &selection, &why),
+    assert_int_equal(selection_decode(&(struct sfs_encoded){encoded, n}, slab->rank - outer,
+                                      slab->count + outer, SIZE_MAX, &selection, &why),
                      0);
     assert_int_equal(selection.runs.elements, defined->elements);
     assert_int_equal(selection.runs.n, defined->n);

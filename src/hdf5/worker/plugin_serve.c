@@ -70,16 +70,13 @@ static int do_load(struct cursor *in, struct wire *out)
 
 /* ---- Chunks ---- */
 
-struct pipeline {
-    size_t n;
-    struct sfs_filter filters[32];
-};
-
-static int take_filters(struct cursor *in, struct pipeline *pipeline)
+static int take_filters(struct cursor *in, struct sfs_filter filters[PIPELINE_MOST_FILTERS],
+                        struct filter_pipeline *pipeline)
 {
-    pipeline->n = (size_t)take_uint(in, sizeof(pipeline->filters) / sizeof(*pipeline->filters));
+    pipeline->n = (size_t)take_uint(in, PIPELINE_MOST_FILTERS);
+    pipeline->filters = filters;
     for (size_t i = 0; i < pipeline->n; i++) {
-        struct sfs_filter *filter = &pipeline->filters[i];
+        struct sfs_filter *filter = &filters[i];
         *filter =
             (struct sfs_filter){.id = (int)take_uint(in, INT32_MAX), .optional = take_bool(in)};
         filter->n_values = take_count(in, sizeof(*filter->values));
@@ -102,26 +99,25 @@ static unsigned char *take_sizes(struct cursor *in, size_t *before, size_t *afte
 static int do_decode(struct cursor *in, struct wire *out)
 {
     (void)out;
-    struct pipeline pipeline;
+    struct sfs_filter filters[PIPELINE_MOST_FILTERS];
+    struct filter_pipeline pipeline;
     size_t before, after;
     unsigned char *to = take_sizes(in, &before, &after);
-    uint32_t mask = (uint32_t)take_uint(in, UINT32_MAX);
-    int error = take_filters(in, &pipeline);
-    return error
-               ? error
-               : local_filter_decode(pipeline.filters, pipeline.n, mask, shared, before, to, after);
+    pipeline.mask = (uint32_t)take_uint(in, UINT32_MAX);
+    int error = take_filters(in, filters, &pipeline);
+    return error ? error : local_filter_decode(&pipeline, shared, before, to, after);
 }
 
 static int do_encode(struct cursor *in, struct wire *out)
 {
-    struct pipeline pipeline;
+    struct sfs_filter filters[PIPELINE_MOST_FILTERS];
+    struct filter_pipeline pipeline;
     size_t before, most, n;
     void *made;
-    uint32_t mask;
     unsigned char *to = take_sizes(in, &before, &most);
-    int error = take_filters(in, &pipeline);
+    int error = take_filters(in, filters, &pipeline);
     if (!error)
-        error = local_filter_encode(pipeline.filters, pipeline.n, shared, before, &made, &n, &mask);
+        error = local_filter_encode(&pipeline, shared, before, &made, &n);
     if (error)
         return error;
     if (n > most)
@@ -129,25 +125,26 @@ static int do_encode(struct cursor *in, struct wire *out)
     else if (n > 0)
         memcpy(to, made, n);
     free(made);
-    wire_uints(out, (uint64_t[]){n, mask}, 2);
+    wire_uints(out, (uint64_t[]){n, pipeline.mask}, 2);
     return error;
 }
 
 static int do_complete(struct cursor *in, struct wire *out)
 {
-    struct pipeline pipeline;
+    struct sfs_filter filters[PIPELINE_MOST_FILTERS];
+    struct filter_pipeline pipeline;
     struct completed completed = {0};
     uint64_t chunk_dims[SFS_MAX_RANK];
     size_t before, most;
     unsigned char *to = take_sizes(in, &before, &most);
     int rank = (int)take_uint(in, SFS_MAX_RANK);
     take_uints(in, chunk_dims, rank);
-    int error = take_filters(in, &pipeline);
+    int error = take_filters(in, filters, &pipeline);
     if (!error && pipeline.n != 1)
         error = -EINVAL;
     if (!error)
-        error = local_filter_complete(&pipeline.filters[0], &(struct sfs_encoded){shared, before},
-                                      rank, chunk_dims, &completed);
+        error = local_filter_complete(pipeline.filters, &(struct sfs_encoded){shared, before}, rank,
+                                      chunk_dims, &completed);
     if (error)
         return error;
     if (most < sizeof(completed))

@@ -23,7 +23,6 @@
 #include "hdf5/worker/plugin_serve.h"
 #include "hdf5/worker/zygote.h"
 
-#define MOST_FILTERS  32 /* in one pipeline */
 #define MOST_TRIES    10 /* of one call, if others kill the process */
 #define MOST_STRIKES  2  /* times that a chunk may end one; or once, by taking too long */
 #define STRIKES_KEPT  64
@@ -397,17 +396,15 @@ bool plugins_available(int id)
 
 struct job {
     enum plugin_call call;
-    const struct sfs_filter *filters;
-    size_t n_filters;
-    uint32_t mask;
+    struct filter_pipeline pipeline;
     const void *in;
     size_t in_size, most; /* bytes before, and after at most */
-    int ids[MOST_FILTERS];
+    int ids[PIPELINE_MOST_FILTERS];
     size_t n_ids;
     int rank; /* PLUGINS_COMPLETE */
     const uint64_t *chunk_dims;
-    char names[16 * MOST_FILTERS]; /* of the filters, for messages */
-    uint64_t number;               /* that stands for it; 0: not worked out yet */
+    char names[16 * PIPELINE_MOST_FILTERS]; /* of the filters, for messages */
+    uint64_t number;                        /* that stands for it; 0: not worked out yet */
 };
 
 static int is_missing(int id)
@@ -422,9 +419,9 @@ static int is_missing(int id)
 static int choose_ids(struct job *job)
 {
     size_t at = 0;
-    for (size_t i = 0; i < job->n_filters; i++) {
-        const struct sfs_filter *filter = &job->filters[i];
-        if (job->mask >> i & 1)
+    for (size_t i = 0; i < job->pipeline.n; i++) {
+        const struct sfs_filter *filter = &job->pipeline.filters[i];
+        if (job->pipeline.mask >> i & 1)
             continue;
         at += (size_t)snprintf(job->names + at, sizeof(job->names) - at, "%s%d",
                                job->n_ids ? ", " : "", filter->id);
@@ -447,8 +444,8 @@ static uint64_t add_to_number(uint64_t number, const void *bytes, size_t n)
 static uint64_t number_of(struct job *job)
 {
     uint64_t number = add_to_number(0xcbf29ce484222325, job->in, job->in_size);
-    for (size_t i = 0; i < job->n_filters && job->number == 0; i++) {
-        const struct sfs_filter *filter = &job->filters[i];
+    for (size_t i = 0; i < job->pipeline.n && job->number == 0; i++) {
+        const struct sfs_filter *filter = &job->pipeline.filters[i];
         number = add_to_number(number, &filter->id, sizeof(filter->id));
         number = add_to_number(number, filter->values, filter->n_values * sizeof(*filter->values));
     }
@@ -500,14 +497,14 @@ static void describe(struct wire *request, const struct job *job)
 {
     wire_uints(request, (uint64_t[]){job->call, job->in_size, job->most}, 3);
     if (job->call == PLUGINS_DECODE)
-        wire_uint(request, job->mask);
+        wire_uint(request, job->pipeline.mask);
     if (job->call == PLUGINS_COMPLETE) {
         wire_uint(request, (uint64_t)job->rank);
         wire_uints(request, job->chunk_dims, job->rank);
     }
-    wire_uint(request, job->n_filters);
-    for (size_t i = 0; i < job->n_filters; i++) {
-        const struct sfs_filter *filter = &job->filters[i];
+    wire_uint(request, job->pipeline.n);
+    for (size_t i = 0; i < job->pipeline.n; i++) {
+        const struct sfs_filter *filter = &job->pipeline.filters[i];
         wire_uints(request, (uint64_t[]){(uint64_t)filter->id, filter->optional, filter->n_values},
                    3);
         wire_put(request, filter->values, filter->n_values * sizeof(*filter->values));
@@ -600,15 +597,14 @@ static int run(struct job *job, struct result *result)
     return error == -EPIPE ? -EIO : error;
 }
 
-int plugins_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                   const void *in, size_t in_size, void *out, size_t out_size)
+int plugins_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                   void *out, size_t out_size)
 {
-    if (n_filters > MOST_FILTERS || in_size == 0 || out_size == 0) /* where no filter is run */
-        return local_filter_decode(filters, n_filters, mask, in, in_size, out, out_size);
+    if (pipeline->n > PIPELINE_MOST_FILTERS || in_size == 0 ||
+        out_size == 0) /* where no filter is run */
+        return local_filter_decode(pipeline, in, in_size, out, out_size);
     struct job job = {.call = PLUGINS_DECODE,
-                      .filters = filters,
-                      .n_filters = n_filters,
-                      .mask = mask,
+                      .pipeline = *pipeline,
                       .in = in,
                       .in_size = in_size,
                       .most = out_size};
@@ -621,16 +617,15 @@ int plugins_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t 
     return 0;
 }
 
-int plugins_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
-                   void **out, size_t *out_size, uint32_t *mask)
+int plugins_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                   size_t *out_size)
 {
-    if (n_filters > MOST_FILTERS || size == 0)
-        return local_filter_encode(filters, n_filters, in, size, out, out_size, mask);
+    if (pipeline->n > PIPELINE_MOST_FILTERS || size == 0)
+        return local_filter_encode(pipeline, in, size, out, out_size);
     if (size > SIZE_MAX / 8)
         return -ENOMEM;
     struct job job = {.call = PLUGINS_ENCODE,
-                      .filters = filters,
-                      .n_filters = n_filters,
+                      .pipeline = {pipeline->n, pipeline->filters, 0},
                       .in = in,
                       .in_size = size,
                       .most = 2 * size + GROWTH};
@@ -643,7 +638,7 @@ int plugins_encode(const struct sfs_filter *filters, size_t n_filters, const voi
         memcpy(bytes, result.bytes, result.n);
         *out = bytes;
         *out_size = result.n;
-        *mask = result.mask;
+        pipeline->mask = result.mask;
     }
     give_back(result.process);
     return bytes ? 0 : -ENOMEM;
@@ -655,8 +650,7 @@ int plugins_complete(const struct sfs_filter *filter, const struct sfs_encoded *
     if (rank < 1 || rank > SFS_MAX_RANK || type->n == 0)
         return -EINVAL;
     struct job job = {.call = PLUGINS_COMPLETE,
-                      .filters = filter,
-                      .n_filters = 1,
+                      .pipeline = {1, filter, 0},
                       .in = type->bytes,
                       .in_size = type->n,
                       .most = sizeof(*completed),

@@ -16,10 +16,10 @@ bool plugins_run_apart(void);
  * started; hdf5_error() says which filter and why. Of encoded bytes more than twice as many as
  * before, and some, are none. Any thread. */
 bool plugins_available(int id);
-int plugins_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,
-                   const void *in, size_t in_size, void *out, size_t out_size);
-int plugins_encode(const struct sfs_filter *filters, size_t n_filters, const void *in, size_t size,
-                   void **out, size_t *out_size, uint32_t *mask);
+int plugins_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
+                   void *out, size_t out_size);
+int plugins_encode(struct filter_pipeline *pipeline, const void *in, size_t size, void **out,
+                   size_t *out_size);
 
 /* The parameters of a filter for chunks of such elements: as local_filter_complete. */
 struct completed;

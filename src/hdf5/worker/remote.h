@@ -37,8 +37,8 @@ int remote_locate_many(struct remote *remote, uint64_t dataset, const struct hdf
 int remote_read(struct remote *remote, uint64_t dataset, const uint64_t *start,
                 const uint64_t *count, const uint64_t *memory_dims, void *buffer);
 int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **text, size_t *n);
-int remote_parts(struct remote *remote, uint64_t dataset, enum sfs_parts parts, uint64_t first,
-                 uint64_t n, size_t most, char **bytes, size_t *bytes_n);
+int remote_parts(struct remote *remote, uint64_t dataset, const struct hdf5_parts *wanted,
+                 char **bytes, size_t *bytes_n);
 int remote_paths(struct remote *remote, uint64_t dataset, const uint64_t *addresses, size_t n,
                  size_t most, char **lines, size_t *lines_n);
 int remote_datatype_text(struct remote *remote, uint64_t address, char **text);
@@ -49,8 +49,7 @@ int remote_flush(struct remote *remote); /* libhdf5's part of it */
 int remote_write(struct remote *remote, uint64_t dataset, const uint64_t *start,
                  const uint64_t *count, const void *buffer); /* of an open one, else -EBADF */
 int remote_write_sequences(struct remote *remote, uint64_t dataset, const uint64_t *start,
-                           const uint64_t *count, const uint64_t *lengths, const void *bytes,
-                           size_t n);
+                           const uint64_t *count, const struct hdf5_sequences *sequences);
 int remote_set_extent(struct remote *remote, uint64_t dataset, const uint64_t *dims);
 int remote_write_chunks(struct remote *remote, uint64_t dataset, const struct hdf5_stored *chunks,
                         unsigned n);

@@ -111,13 +111,13 @@ int remote_write(struct remote *remote, uint64_t address, const uint64_t *start,
 }
 
 static int write_sequences(struct remote *remote, struct remote_dataset *dataset,
-                           const uint64_t *start, const uint64_t *count, const uint64_t *lengths,
-                           const void *bytes, size_t n)
+                           const uint64_t *start, const uint64_t *count,
+                           const struct hdf5_sequences *sequences)
 {
     uint64_t lengths_n;
     struct wire request;
-    if (!box_product(count, dataset->rank, sizeof(*lengths), &lengths_n) ||
-        lengths_n > WIRE_MOST_BYTES / 4 || n > WIRE_MOST_BYTES / 4) {
+    if (!box_product(count, dataset->rank, sizeof(*sequences->lengths), &lengths_n) ||
+        lengths_n > WIRE_MOST_BYTES / 4 || sequences->n > WIRE_MOST_BYTES / 4) {
         library_reason("it is too large for one call of libhdf5's process");
         return -EFBIG;
     }
@@ -125,8 +125,8 @@ static int write_sequences(struct remote *remote, struct remote_dataset *dataset
     wire_uint(&request, (uint64_t)dataset->rank);
     wire_uints(&request, start, dataset->rank);
     wire_uints(&request, count, dataset->rank);
-    wire_bytes(&request, lengths, (size_t)lengths_n);
-    wire_bytes(&request, bytes, n);
+    wire_bytes(&request, sequences->lengths, (size_t)lengths_n);
+    wire_bytes(&request, sequences->bytes, sequences->n);
     int error = remote_ask_dataset(remote, dataset, WORKER_WRITE_SEQUENCES, &request, NULL, NULL);
     wire_free(&request);
     remote_forget_chunks(dataset);
@@ -134,13 +134,11 @@ static int write_sequences(struct remote *remote, struct remote_dataset *dataset
 }
 
 int remote_write_sequences(struct remote *remote, uint64_t address, const uint64_t *start,
-                           const uint64_t *count, const uint64_t *lengths, const void *bytes,
-                           size_t n)
+                           const uint64_t *count, const struct hdf5_sequences *sequences)
 {
     remote_lock(remote);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error =
-        dataset ? write_sequences(remote, dataset, start, count, lengths, bytes, n) : -EBADF;
+    int error = dataset ? write_sequences(remote, dataset, start, count, sequences) : -EBADF;
     remote_unlock(remote);
     return error;
 }

@@ -419,22 +419,19 @@ static int take_parts(struct cursor *results, void *out)
     return error;
 }
 
-int remote_parts(struct remote *remote, uint64_t dataset, enum sfs_parts parts, uint64_t first,
-                 uint64_t n, size_t most, char **bytes, size_t *bytes_n)
+int remote_parts(struct remote *remote, uint64_t dataset, const struct hdf5_parts *wanted,
+                 char **bytes, size_t *bytes_n)
 {
-    struct parts_taken taken = {.most = most};
+    struct parts_taken taken = {.most = wanted->most};
     struct wire request;
-    if (n > SFS_MOST_PARTS)
+    if (wanted->n > SFS_MOST_PARTS)
         return -EINVAL;
-    if (parts == SFS_LENGTHS)
-        taken.least = taken.most = (size_t)n * sizeof(uint64_t);
-    else if (parts == SFS_LINES)
-        taken.least = (size_t)n; /* the ends */
+    if (wanted->parts == SFS_LENGTHS)
+        taken.least = taken.most = (size_t)wanted->n * sizeof(uint64_t);
+    else if (wanted->parts == SFS_LINES)
+        taken.least = (size_t)wanted->n; /* the ends */
     remote_request(&request, WORKER_PARTS, dataset);
-    wire_uint(&request, parts);
-    wire_uint(&request, first);
-    wire_uint(&request, n);
-    wire_uint(&request, most);
+    wire_uints(&request, (uint64_t[]){wanted->parts, wanted->first, wanted->n, wanted->most}, 4);
     int error = ask_open(remote, dataset, WORKER_PARTS, &request, take_parts, &taken);
     if (!error) {
         *bytes = taken.text.bytes;

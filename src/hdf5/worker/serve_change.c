@@ -43,8 +43,8 @@ static int do_write_sequences(struct cursor *in, struct wire *out)
     take_uints(in, count, rank);
     struct sfs_encoded lengths = {.n = take_count(in, 1)};
     lengths.bytes = cursor_bytes(in, lengths.n);
-    struct sfs_encoded bytes = {.n = take_count(in, 1)};
-    bytes.bytes = cursor_bytes(in, bytes.n);
+    struct hdf5_sequences sequences = {.n = take_count(in, 1)};
+    sequences.bytes = cursor_bytes(in, sequences.n);
     const struct open_dataset *dataset;
     int error = serve_find_open(address, rank, in, &dataset);
     if (!error && (!box_product(count, rank, sizeof(uint64_t), &n) || n != lengths.n))
@@ -53,9 +53,8 @@ static int do_write_sequences(struct cursor *in, struct wire *out)
     if (!error && !aligned)
         error = -ENOMEM;
     if (!error) {
-        memcpy(aligned, lengths.bytes, lengths.n);
-        error = local_write_sequences(served.hdf5, address, start, count, aligned, bytes.bytes,
-                                      bytes.n);
+        sequences.lengths = memcpy(aligned, lengths.bytes, lengths.n);
+        error = local_write_sequences(served.hdf5, address, start, count, &sequences);
     }
     free(aligned);
     return serve_put_number(out, error, 0);
@@ -89,7 +88,7 @@ static size_t take_stored(struct cursor *in, int rank, unsigned n, struct hdf5_s
 }
 
 /* Which of them are where they were placed, one bit for each. */
-static int put_stored(uint64_t address, const struct hdf5_stored *chunks, const uint64_t *places,
+static int put_stored(uint64_t address, struct hdf5_stored *chunks, const uint64_t *places,
                       unsigned n, const char *bytes, uint64_t *taken)
 {
     int error = 0;
@@ -97,8 +96,8 @@ static int put_stored(uint64_t address, const struct hdf5_stored *chunks, const 
     for (unsigned i = 0; i < n && !error; i++) {
         struct driver_placed placed = {.address = places[i],
                                        .n = places[i] == UINT64_MAX ? 0 : chunks[i].n};
-        error = dataset_put_chunk(served.hdf5, address, chunks[i].start, chunks[i].mask, bytes,
-                                  chunks[i].n, &placed);
+        chunks[i].bytes = bytes;
+        error = dataset_put_chunk(served.hdf5, address, &chunks[i], &placed);
         *taken |= (uint64_t)placed.is_taken << i;
         bytes += chunks[i].n;
     }

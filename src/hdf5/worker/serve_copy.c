@@ -9,8 +9,7 @@
 #include "hdf5/worker/serve_private.h"
 #include "store/store.h"
 
-#define MOST_FILTERS 32
-#define MOST_VALUES  65536 /* of a filter */
+#define MOST_VALUES 65536 /* of a filter */
 
 /* It stays open from one call to the next. */
 static struct {
@@ -80,7 +79,7 @@ struct creation {
     char *path;
     struct hdf5_create create;
     uint64_t dims[SFS_MAX_RANK], max_dims[SFS_MAX_RANK], chunk_dims[SFS_MAX_RANK];
-    struct sfs_filter filters[MOST_FILTERS];
+    struct sfs_filter filters[PIPELINE_MOST_FILTERS];
 };
 
 static void free_creation(struct creation *creation)
@@ -148,7 +147,7 @@ static int take_creation(struct cursor *in, struct creation *creation)
     create->type = type.bytes;
     create->type_size = type.n;
     create->fill = fill.n > 0 ? fill.bytes : NULL;
-    size_t size, n = (size_t)take_uint(in, MOST_FILTERS);
+    size_t size, n = (size_t)take_uint(in, PIPELINE_MOST_FILTERS);
     error = in->failed ? -EINVAL : local_type_size(type.bytes, type.n, &size);
     if (!error && create->fill && fill.n < size)
         error = -EINVAL;

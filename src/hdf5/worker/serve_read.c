@@ -300,14 +300,13 @@ static int do_text(struct cursor *in, struct wire *out)
 static int do_parts(struct cursor *in, struct wire *out)
 {
     uint64_t dataset = serve_take_object(in);
-    enum sfs_parts parts = (enum sfs_parts)take_uint(in, HDF5_STORED);
-    uint64_t first = take_uint(in, UINT64_MAX), n = take_uint(in, SFS_MOST_PARTS);
-    uint64_t most = take_uint(in, SIZE_MAX);
+    struct hdf5_parts wanted = {.parts = (enum sfs_parts)take_uint(in, HDF5_STORED)};
+    wanted.first = take_uint(in, UINT64_MAX);
+    wanted.n = take_uint(in, SFS_MOST_PARTS);
+    wanted.most = (size_t)take_uint(in, SIZE_MAX);
     char *bytes;
     size_t bytes_n;
-    int error = in->failed ? -EINVAL
-                           : local_parts(served.hdf5, dataset, parts, first, n, (size_t)most,
-                                         &bytes, &bytes_n);
+    int error = in->failed ? -EINVAL : local_parts(served.hdf5, dataset, &wanted, &bytes, &bytes_n);
     if (error)
         return error;
     wire_bytes(out, bytes, bytes_n);

@@ -9,7 +9,6 @@
 
 #define WORD            sizeof(uint64_t)
 #define MOST_NESTING    32 /* as libhdf5 is asked for */
-#define MOST_FILTERS    32 /* of a pipeline, as libhdf5 has it */
 #define MOST_SEGMENTS   65535
 #define MOST_LISTED     ((size_t)1 << 20) /* attributes, mappings: small ones take little to send */
 #define MOST_TYPE_BYTES ((uint64_t)1 << 32)
@@ -356,7 +355,7 @@ static int take_layout(struct cursor *cursor, struct sfs_dataset_info *out)
     out->unfiltered_edges = take_bool(cursor);
     out->allocation = (enum sfs_allocation)take_uint(cursor, SFS_ALLOCATION_LATE);
     out->fill_time = (enum sfs_fill_time)take_uint(cursor, SFS_FILL_NEVER);
-    size_t n = (size_t)take_uint(cursor, MOST_FILTERS);
+    size_t n = (size_t)take_uint(cursor, PIPELINE_MOST_FILTERS);
     int error = take_end(cursor, false);
     out->filters = error ? NULL : calloc(n ? n : 1, sizeof(*out->filters));
     if (!error && !out->filters)
