@@ -510,9 +510,11 @@ struct sfs_encoded {
     size_t n;
 };
 
-/* The datatype of a NumPy name, such as uint16, <u2, >f4, bool, complex64, S10: encoded in *bytes,
- * which the caller frees. -EINVAL: there is no such type. */
-SFS_API int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n);
+/* The datatype of a name: of NumPy, such as uint16, <u2, >f4, bool, complex64, S10; str and ascii,
+ * strings of any length in UTF-8 and ASCII; ref and regionref, references to objects and regions;
+ * vlen:T, sequences of T; (2,3)T, arrays; and compounds, {x:float32,"a b":str}. Encoded in *bytes,
+ * which the caller frees. -EINVAL: there is no such type, the log says at which character. */
+SFS_API int sfs_type_encode(const char *name, void **bytes, size_t *n);
 
 /* Bytes of an element. -EINVAL: it is not a datatype. */
 SFS_API int sfs_type_size(const struct sfs_encoded *type, size_t *size);
@@ -568,6 +570,12 @@ struct sfs_member {
     size_t offset; /* bytes */
     struct sfs_type type;
 };
+
+/* Describes an encoded datatype, with sizes and places as libhdf5 has them in memory;
+ * sfs_type_free frees what is in the description. -EINVAL: it is not a datatype; -EIO: one that is
+ * nested more than 32 deep. */
+SFS_API int sfs_type_describe(const struct sfs_encoded *type, struct sfs_type *description);
+SFS_API void sfs_type_free(struct sfs_type *description);
 
 /* A committed datatype in words. The caller frees *text. */
 SFS_API int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text);

@@ -7,7 +7,8 @@
 #include "cli/blocks.h"
 #include "cli/progress.h"
 
-#define MOST_BYTES (SIZE_MAX / 4) /* of what is read at once; memory ends before */
+#define MOST_BYTES     (SIZE_MAX / 4) /* of what is read at once; memory ends before */
+#define VARIABLE_GUESS 256            /* bytes of an element, with what it leads to */
 
 /* What is copied at once. */
 struct bench {
@@ -33,6 +34,11 @@ unsigned sequence_unit(const struct sfs_type *type)
     if (!is_sequence(type))
         return type->has_pointers;
     return type->is_string || type->base->size > UINT32_MAX ? 1 : (unsigned)type->base->size;
+}
+
+size_t sequence_guess(const struct sfs_type *type)
+{
+    return type->has_pointers && type->size < VARIABLE_GUESS ? VARIABLE_GUESS : type->size;
 }
 
 static int keep_bytes(struct bench *bench, const char *bytes, size_t n)

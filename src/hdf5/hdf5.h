@@ -296,9 +296,8 @@ int hdf5_unlink(struct hdf5 *hdf5, const char *path);
  * A datatype outside of a file is its bytes as H5Tencode encodes them; the caller frees *type.
  * -EINVAL: it is damaged, or none that libhdf5 knows. */
 
-/* Of a NumPy name: uint16, <u2, >f4, f2, bool, complex64, S10, V4 and so on, as h5py writes them.
- */
-int hdf5_type_of_name(const char *numpy, void **type, size_t *n);
+/* Of a name as sfs_type_encode takes it. */
+int hdf5_type_of_name(const char *name, void **type, size_t *n);
 
 /* Whose datatype, or elements, something is: calls about it are of that file, in whose process they
  * are done, and where they end that it is this object's affair. NULL: of no file. */

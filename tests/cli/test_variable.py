@@ -7,8 +7,8 @@ import h5py
 import numpy as np
 import pytest
 
-from test_sparsectl import done, failed, info, run
-from variable_reader import Array, Compound, Dataset, Sequence
+from test_sparsectl import USAGE, done, failed, info, run
+from variable_reader import Array, Compound, Dataset, Reference, Sequence
 
 FOLDER = pathlib.Path(__file__).parent
 GOLDEN = FOLDER / "golden_variable.h5"
@@ -282,3 +282,89 @@ def test_import_of_damaged_lengths(tmp_path):
     content[at:at + 4] = b"\xff" * 4
     path.write_bytes(content)
     failed("import", f"{path}:/x", tmp_path / "sparse.h5", says="/x")
+
+
+# ---- Datatypes that create makes ----
+
+NAMED = {
+    "record": "{id:int32,name:str,hits:vlen:float32,pair:(2)str}",
+    "nested": "{in: {s: str, n: >u2}, k: u1, hits: vlen:f4}",
+    "array": "{a:(3){s:str,n:>u2},k:u1}",
+    "sequences": "vlen:vlen:<i2",
+    "strings": "vlen:str",
+    "ascii": "{\"a b\":ascii,f:S5}",
+    "plain": "{x:>f8,m:(2,3)i4,ok:bool,z:complex64,o:V3}",
+    "numbers": "(4,5)u2",
+}
+KINDS_NAMED = {**KINDS, "ascii": np.dtype([("a b", h5py.string_dtype("ascii")), ("f", "S5")]),
+               "plain": np.dtype([("x", ">f8"), ("m", "i4", (2, 3)), ("ok", "?"), ("z", "c8"), ("o", "V3")]),
+               "numbers": np.dtype(("u2", (4, 5)))}
+
+
+def described(kind):
+    """A datatype of libhdf5, whatever it is called in a file or in memory."""
+    said = [kind.get_class(), kind.get_size()]
+    if isinstance(kind, h5py.h5t.TypeCompoundID):
+        said += [(kind.get_member_name(i), kind.get_member_offset(i), described(kind.get_member_type(i)))
+                 for i in range(kind.get_nmembers())]
+    elif isinstance(kind, h5py.h5t.TypeStringID):
+        said += [kind.is_variable_str(), kind.get_cset(), kind.get_strpad()]
+    elif isinstance(kind, h5py.h5t.TypeEnumID):
+        said += [(kind.get_member_name(i), kind.get_member_value(i)) for i in range(kind.get_nmembers())]
+    elif isinstance(kind, h5py.h5t.TypeArrayID):
+        said += [kind.get_array_dims(), described(kind.get_super())]
+    elif kind.get_class() == h5py.h5t.VLEN:
+        said += [described(kind.get_super())]
+    elif kind.get_class() in (h5py.h5t.INTEGER, h5py.h5t.FLOAT):
+        said += [kind.get_order()]
+    return said
+
+
+@pytest.mark.parametrize("options", [(), ("--dense",)], ids=["sparse", "dense"])
+@pytest.mark.parametrize("name", NAMED)
+def test_create(tmp_path, name, options):
+    """Exported it is a dataset of the datatype that h5py writes for the same."""
+    made, back, wanted = tmp_path / "made.h5", tmp_path / "back.h5", tmp_path / "wanted.h5"
+    is_plain = name in ("plain", "numbers")
+    create = ["create", *options, "--dims", "6,5", "--chunk", "2,5", "--dtype", NAMED[name]]
+    if is_plain and options:
+        failed(*create, made, "/x", says="of variable length")
+        return
+    done(*create, *(() if is_plain else ("--filter", "heap:shuffle", "--filter", "heap:deflate")), made, "/x")
+    if not is_plain:
+        assert Dataset(made, "x").filters[2] == [(2, [1]), (1, [4])]
+    assert "0 faults" in done("check", made)
+    done("export", f"{made}:/x", back)
+    with h5py.File(wanted, "w") as other, h5py.File(back) as file:
+        other.create_dataset("x", (6, 5), KINDS_NAMED[name])
+        assert described(file["x"].id.get_type()) == described(other["x"].id.get_type())
+        assert file["x"].shape == (6, 5)
+
+
+def test_create_references(tmp_path):
+    """Anywhere, which this reader finds in the datatype that stands in the file."""
+    path = tmp_path / "made.h5"
+    done("create", "--dims", "4", "--dtype", "{a:ref,b:vlen:regionref,c:(2){d:ref,e:u2}}", path, "/x")
+    kinds = [kind for _, kind in Dataset(path, "x").kind.members]
+    assert [type(kind) for kind in kinds] == [Reference, Sequence, Array]
+    assert type(kinds[1].base) is Reference and type(kinds[2].base) is Compound
+    assert type(kinds[2].base.members[0][1]) is Reference
+    for dtype, words in ("ref", "object reference"), ("regionref", "region reference"):
+        done("create", "--dims", "4", "--dtype", dtype, path, f"/{dtype}")
+        assert words in done("info", f"{path}:/{dtype}")
+    assert "0 faults" in done("check", path)
+
+
+def test_wrong_datatypes(tmp_path):
+    path = tmp_path / "made.h5"
+    for dtype, code, reason in [
+            ("{x:float3,y:u4}", USAGE, "datatype '{x:float3,y:u4}': at character 4: no such datatype: float3"),
+            ("{x:u4,x:u4}", USAGE, "at character 7: another member has this name"),
+            ("(2,0)str", USAGE, "at character 4: dims of an array are 1 to 4294967295"),
+            ("(70000)str", 1, "more than 65536 parts of variable length")]:
+        failed("create", "--dims", "4", "--dtype", dtype, path, "/x", code=code, says=reason)
+    for option in ("--fill", "1"), ("--encoding", "rfc"):
+        failed("create", "--dims", "4", "--dtype", "{x:str}", *option, path, "/x",
+               code=USAGE if "--fill" in option else 1, says="variable length")
+    failed("create", "--dims", "4", "--dtype", "{x:u1}", "--filter", "heap:deflate", path, "/x",
+           code=USAGE, says="{x:u1} has no variable-length data")
