@@ -1149,14 +1149,16 @@ enum sfs_parts {
     SFS_SEQUENCES, /* the elements of sequences, one after the other, as they stand in the file */
     SFS_LINES,     /* a line of text for each: strings, names and paths with \\, \n and \r for
                     * backslashes and ends of lines, all else as sfs_text has it */
+    SFS_JSON,      /* a line for each, which is its value as JSON: compounds are objects, arrays and
+                    * sequences are lists, references strings or null */
 };
 #define SFS_MOST_PARTS 65536 /* elements at a time */
 
 /* Parts of n elements, the first-th on in row-major order: of variable length (the first two), or
- * of any kind (lines). The caller frees *bytes. -EFBIG: more than `most` bytes; -EINVAL: there are
- * not so many elements; -EOPNOTSUPP: they have no such parts, are raw data in other files, or are
- * references beside other parts in structured chunks. Strings and sequences that are not defined are
- * empty, references null. Errors as of sfs_read of sources of a virtual one, and of chunks. */
+ * of any kind (lines, JSON). The caller frees *bytes. -EFBIG: more than `most` bytes; -EINVAL: there are
+ * not so many elements; -EOPNOTSUPP: they have no such parts, are raw data in other files, or have
+ * references in structured chunks that stand there themselves, as H5T_STD_REF. Strings and sequences that
+ * are not defined are empty, references null. Errors as of sfs_read of sources of a virtual one, and of chunks. */
 SFS_API int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first,
                            uint64_t n, size_t most, char **bytes, size_t *bytes_n);
 

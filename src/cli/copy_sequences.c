@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/lines.h"
 #include "cli/blocks.h"
 #include "cli/progress.h"
 
@@ -52,21 +53,6 @@ static int keep_bytes(struct bench *bench, const char *bytes, size_t n)
     return 0;
 }
 
-/* A string out of its line, in place; returns its length. */
-static size_t unescape(char *line, size_t n)
-{
-    size_t to = 0;
-    for (size_t i = 0; i < n; i++) {
-        char c = line[i];
-        if (c == '\\' && i + 1 < n) {
-            c = line[++i];
-            c = c == 'n' ? '\n' : c == 'r' ? '\r' : c;
-        }
-        line[to++] = c;
-    }
-    return to;
-}
-
 static int take_strings(struct bench *bench, uint64_t n, char *lines, size_t bytes)
 {
     char *end = lines + bytes;
@@ -74,7 +60,7 @@ static int take_strings(struct bench *bench, uint64_t n, char *lines, size_t byt
         char *line_end = memchr(lines, '\n', (size_t)(end - lines));
         if (!line_end)
             return -EIO;
-        size_t length = unescape(lines, (size_t)(line_end - lines));
+        size_t length = lines_unescape(lines, (size_t)(line_end - lines));
         bench->sequence[bench->n++].n = length;
         int error = keep_bytes(bench, lines, length);
         if (error)

@@ -510,7 +510,7 @@ static int write_sequences(struct sfs_dataset *dataset, const struct box *box,
     pthread_rwlock_unlock(&file->commit_lock);
     free(lengths);
     free(bytes);
-    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP)
+    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP || error == -EFBIG)
         log_error("%s: %s: cannot write: %s", sfs_path(file), dataset->path, hdf5_error());
     return error;
 }

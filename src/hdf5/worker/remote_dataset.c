@@ -403,7 +403,7 @@ int remote_parts(struct remote *remote, uint64_t dataset, enum sfs_parts parts, 
         return -EINVAL;
     if (parts == SFS_LENGTHS)
         taken.least = taken.most = (size_t)n * sizeof(uint64_t);
-    else if (parts == SFS_LINES)
+    else if (parts == SFS_LINES || parts == SFS_JSON)
         taken.least = (size_t)n; /* the ends */
     remote_request(&request, WORKER_PARTS, dataset);
     wire_uint(&request, parts);
