@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "format/checksum.h"
+#include "format/datatype_message.h"
 #include "format/object_header.h"
 #include "hdf5/hdf5.h"
 #include "store/store.h"
@@ -1027,6 +1028,7 @@ static bool is_type_named(const char *name, hid_t wanted)
     H5Tencode(wanted, NULL, &wanted_n);
     wanted_bytes = malloc(wanted_n);
     H5Tencode(wanted, wanted_bytes, &wanted_n);
+    datatype_lower((char *)wanted_bytes + 2, wanted_n - 2); /* behind the prefix, as ours are */
     bool is_it = n == wanted_n && memcmp(bytes, wanted_bytes, n) == 0;
     free(wanted_bytes);
     free(bytes);
