@@ -512,9 +512,11 @@ struct sfs_encoded {
     size_t n;
 };
 
-/* The datatype of a NumPy name, such as uint16, <u2, >f4, bool, complex64, S10: encoded in *bytes,
- * which the caller frees. -EINVAL: there is no such type. */
-SFS_API int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n);
+/* The datatype of a name: of NumPy, such as uint16, <u2, >f4, bool, complex64, S10; str and ascii,
+ * strings of any length in UTF-8 and ASCII; ref and regionref, references to objects and regions;
+ * vlen:T, sequences of T; (2,3)T, arrays; and compounds, {x:float32,"a b":str}. Encoded in *bytes,
+ * which the caller frees. -EINVAL: there is no such type, the log says at which character. */
+SFS_API int sfs_type_encode(const char *name, void **bytes, size_t *n);
 
 /* Bytes of an element. -EINVAL: it is not a datatype. */
 SFS_API int sfs_type_size(const struct sfs_encoded *type, size_t *size);
@@ -570,6 +572,12 @@ struct sfs_member {
     size_t offset; /* bytes */
     struct sfs_type type;
 };
+
+/* Describes an encoded datatype, with sizes and places as libhdf5 has them in memory;
+ * sfs_type_free frees what is in the description. -EINVAL: it is not a datatype; -EIO: one that is
+ * nested more than 32 deep. */
+SFS_API int sfs_type_describe(const struct sfs_encoded *type, struct sfs_type *description);
+SFS_API void sfs_type_free(struct sfs_type *description);
 
 /* A committed datatype in words. The caller frees *text. */
 SFS_API int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text);
@@ -1144,14 +1152,16 @@ enum sfs_parts {
     SFS_SEQUENCES, /* the elements of sequences, one after the other, as they stand in the file */
     SFS_LINES,     /* a line of text for each: strings, names and paths with \\, \n and \r for
                     * backslashes and ends of lines, all else as sfs_text has it */
+    SFS_JSON,      /* a line for each, which is its value as JSON: compounds are objects, arrays and
+                    * sequences are lists, references strings or null */
 };
 #define SFS_MOST_PARTS 65536 /* elements at a time */
 
 /* Parts of n elements, the first-th on in row-major order: of variable length (the first two), or
- * of any kind (lines). The caller frees *bytes. -EFBIG: more than `most` bytes; -EINVAL: there are
- * not so many elements; -EOPNOTSUPP: they have no such parts, are raw data in other files, or are
- * references beside other parts in structured chunks. Strings and sequences that are not defined are
- * empty, references null. Errors as of sfs_read of sources of a virtual one, and of chunks. */
+ * of any kind (lines, JSON). The caller frees *bytes. -EFBIG: more than `most` bytes; -EINVAL: there are
+ * not so many elements; -EOPNOTSUPP: they have no such parts, are raw data in other files, or have
+ * references in structured chunks that stand there themselves, as H5T_STD_REF. Strings and sequences that
+ * are not defined are empty, references null. Errors as of sfs_read of sources of a virtual one, and of chunks. */
 SFS_API int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first,
                            uint64_t n, size_t most, char **bytes, size_t *bytes_n);
 

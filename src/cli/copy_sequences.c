@@ -4,11 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/lines.h"
 #include "cli/blocks.h"
 #include "cli/progress.h"
 #include "common/log.h"
 
-#define MOST_BYTES (SIZE_MAX / 4) /* of what is read at once; memory ends before */
+#define MOST_BYTES     (SIZE_MAX / 4) /* of what is read at once; memory ends before */
+#define VARIABLE_GUESS 256            /* bytes of an element, with what it leads to */
 
 /* What is copied at once. */
 struct bench {
@@ -36,6 +38,11 @@ unsigned sequence_unit(const struct sfs_type *type)
     return type->is_string || type->base->size > UINT32_MAX ? 1 : (unsigned)type->base->size;
 }
 
+size_t sequence_guess(const struct sfs_type *type)
+{
+    return type->has_pointers && type->size < VARIABLE_GUESS ? VARIABLE_GUESS : type->size;
+}
+
 static int keep_bytes(struct bench *bench, const char *bytes, size_t n)
 {
     char *grown = realloc(bench->bytes, bench->bytes_n + n + 1);
@@ -45,21 +52,6 @@ static int keep_bytes(struct bench *bench, const char *bytes, size_t n)
     bench->bytes = grown;
     bench->bytes_n += n;
     return 0;
-}
-
-/* A string out of its line, in place; returns its length. */
-static size_t unescape(char *line, size_t n)
-{
-    size_t to = 0;
-    for (size_t i = 0; i < n; i++) {
-        char c = line[i];
-        if (c == '\\' && i + 1 < n) {
-            c = line[++i];
-            c = c == 'n' ? '\n' : c == 'r' ? '\r' : c;
-        }
-        line[to++] = c;
-    }
-    return to;
 }
 
 /* What says so may be a damaged file. */
@@ -76,7 +68,7 @@ static int take_strings(struct bench *bench, uint64_t n, char *lines, size_t byt
         char *line_end = memchr(lines, '\n', (size_t)(end - lines));
         if (!line_end)
             return do_not_fit();
-        size_t length = unescape(lines, (size_t)(line_end - lines));
+        size_t length = lines_unescape(lines, (size_t)(line_end - lines));
         bench->sequence[bench->n++].n = length;
         int error = keep_bytes(bench, lines, length);
         if (error)

@@ -8,6 +8,10 @@
 /* struct filters.heap_unit of a datatype with parts of variable length; 0: it is another one. */
 unsigned sequence_unit(const struct sfs_type *type);
 
+/* What default_chunk takes for the bytes of an element, with what its parts of variable length lead
+ * to. */
+size_t sequence_guess(const struct sfs_type *type);
+
 /* As copy_elements, of elements with parts of variable length and without references; of the copy
  * only from, to, undefined.none and `what` are looked at. What is undefined in a dense source is
  * what is empty: parts of variable length without a byte, and zeros in all else; unless `none` says

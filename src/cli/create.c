@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/copy_sequences.h"
 #include "cli/options.h"
 #include "cli/storage.h"
 #include "cli/target.h"
@@ -14,8 +15,10 @@ static const char help[] =
     "Makes a sparse dataset without any defined elements. FILE is made if there is none.\n"
     "\n"
     "  --dims N,N,...              how many elements along each axis (wanted)\n"
-    "  --dtype NAME                NumPy name of the datatype: uint16, <u2, >f4 ... (wanted);\n"
-    "                              str: strings of any length; vlen:NAME: sequences of NAME\n"
+    "  --dtype TYPE                NumPy name of the datatype: uint16, <u2, >f4 ... (wanted);\n"
+    "                              str, ascii: strings of any length; vlen:TYPE: sequences;\n"
+    "                              ref, regionref: references; (2,3)TYPE: arrays;\n"
+    "                              {x:TYPE,y:TYPE}: compounds\n"
     "  --maxdims N,inf,...         how far it may grow (default: as --dims; inf where that is 0)\n"
     "  --chunk N,N,...             elements of a chunk (default: a frame of up to 16 MiB)\n"
     "  --fill V                    what undefined elements read as (default: 0)\n"
@@ -117,50 +120,12 @@ static int take_dims(const char *command, const struct arguments *arguments, siz
 /* Room for the largest element that text on a command line can name. */
 #define MOST_ELEMENT 65536
 
-static const char sequence_of[] = "vlen:";
-
-static bool is_variable(const char *dtype)
-{
-    return !strcmp(dtype, "str") || !strcmp(dtype, "string") ||
-           !strncmp(dtype, sequence_of, strlen(sequence_of));
-}
-
-/* Bytes that belong together in the variable-length data of such elements. */
-static unsigned unit_of(const char *dtype)
-{
-    void *bytes;
-    size_t n, size = 1;
-    if (strncmp(dtype, sequence_of, strlen(sequence_of)) != 0 ||
-        sfs_type_encode(dtype + strlen(sequence_of), &bytes, &n) < 0)
-        return 1;
-    int error = sfs_type_size(&(struct sfs_encoded){bytes, n}, &size);
-    free(bytes);
-    return error || size > UINT32_MAX ? 1 : (unsigned)size;
-}
-
-/* The datatype's bytes, which the caller frees, and the fill value. */
-static int take_type(const char *command, const struct arguments *arguments, size_t *size,
+/* What the fill value is of, which has `size` bytes. */
+static int take_fill(const char *command, const struct arguments *arguments, size_t size,
                      void *fill, struct sfs_dataset_create *create)
 {
-    void *bytes;
-    size_t n;
-    int error = sfs_type_encode(arguments->dtype, &bytes, &n);
-    if (error == -EINVAL)
-        return refuse(command, "--dtype %s: no such datatype", arguments->dtype);
-    if (!error)
-        error = sfs_type_size(&(struct sfs_encoded){bytes, n}, size);
-    if (error)
-        return fail(error, "--dtype %s", arguments->dtype);
-    create->type = (struct sfs_encoded){bytes, n};
-    if (is_variable(arguments->dtype)) {
-        *size = VARIABLE_GUESS;
-        if (arguments->fill)
-            return refuse(command, "--fill: elements of variable length have none");
-    }
-    if (!arguments->fill)
-        return 0;
-    error =
-        *size > MOST_ELEMENT ? -EINVAL : sfs_element_parse(&create->type, arguments->fill, fill);
+    int error =
+        size > MOST_ELEMENT ? -EINVAL : sfs_element_parse(&create->type, arguments->fill, fill);
     if (!error)
         create->fill = fill;
     else if (error == -EINVAL)
@@ -168,6 +133,36 @@ static int take_type(const char *command, const struct arguments *arguments, siz
     else
         fail(error, "--fill %s", arguments->fill);
     return !error ? 0 : error == -EINVAL ? USAGE : FAILED;
+}
+
+/* The datatype's bytes, which the caller frees, and what is known by them; *size: of an element, with
+ * what it leads to. */
+static int take_type(const char *command, struct arguments *arguments, size_t *size,
+                     struct sfs_dataset_create *create)
+{
+    void *bytes;
+    size_t n;
+    struct sfs_type type;
+    int error = sfs_type_encode(arguments->dtype, &bytes, &n);
+    if (error == -EINVAL) {
+        fail(error, "--dtype %s", arguments->dtype);
+        return USAGE;
+    }
+    if (error)
+        return fail(error, "--dtype %s", arguments->dtype);
+    create->type = (struct sfs_encoded){bytes, n};
+    error = sfs_type_describe(&create->type, &type);
+    if (error)
+        return fail(error, "--dtype %s", arguments->dtype);
+    *size = sequence_guess(&type);
+    arguments->filters.heap_unit = sequence_unit(&type);
+    bool is_variable = type.has_pointers;
+    sfs_type_free(&type);
+    if (is_variable && arguments->fill)
+        return refuse(command, "--fill: elements of variable length have none");
+    if (!is_variable && arguments->filters.given[HEAP_SECTION])
+        return refuse(command, "--filter heap: %s has no variable-length data", arguments->dtype);
+    return 0;
 }
 
 static int create_in(const char *path, const char *name, const char *template,
@@ -200,17 +195,15 @@ static int run(int argc, char **argv)
         code = check_arguments(argc, argv, 2, 2, "a FILE and a DATASET are");
     if (!code && (!arguments.dims || !arguments.dtype))
         code = refuse(argv[0], "%s is wanted", arguments.dims ? "--dtype" : "--dims");
-    if (!code && arguments.filters.given[HEAP_SECTION] && !is_variable(arguments.dtype))
-        code = refuse(argv[0], "--filter heap: %s has no variable-length data", arguments.dtype);
     if (code)
         return code;
     create.version_1_selections = arguments.version_1;
     void *fill = malloc(MOST_ELEMENT);
-    code = fill ? take_type(argv[0], &arguments, &size, fill, &create) : fail(-ENOMEM, "create");
+    code = fill ? take_type(argv[0], &arguments, &size, &create) : fail(-ENOMEM, "create");
+    if (!code && arguments.fill)
+        code = take_fill(argv[0], &arguments, size, fill, &create);
     if (!code)
         code = take_dims(argv[0], &arguments, size, &create);
-    if (is_variable(arguments.dtype))
-        arguments.filters.heap_unit = unit_of(arguments.dtype);
     filters_use(&arguments.filters, &create);
     interrupt_catch();
     if (!code)

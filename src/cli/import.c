@@ -212,12 +212,6 @@ static int check_source(const struct import *import, const char *path,
     return 0;
 }
 
-/* Bytes of an element with parts of variable length. */
-static size_t guess(const struct sfs_type *type)
-{
-    return type->size > VARIABLE_GUESS ? type->size : VARIABLE_GUESS;
-}
-
 static int set_chunk(const struct import *import, const struct sfs_dataset_info *info,
                      struct sfs_dataset_create *create)
 {
@@ -227,8 +221,7 @@ static int set_chunk(const struct import *import, const struct sfs_dataset_info 
     if (import->chunk)
         return dims_parse("import", "--chunk", import->chunk, 1, false, &create->rank,
                           create->chunk_dims);
-    default_chunk(info->rank, info->dims, info->max_dims,
-                  info->type.has_pointers ? guess(&info->type) : info->type.size,
+    default_chunk(info->rank, info->dims, info->max_dims, sequence_guess(&info->type),
                   create->chunk_dims);
     return 0;
 }

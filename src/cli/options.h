@@ -41,9 +41,6 @@ int number_parse(const char *command, const char *option, const char *text, uint
 /* Bytes of an element of variable length in the values section. */
 #define VARIABLE_BYTES 16
 
-/* What default_chunk takes for the size of one, with what it leads to. */
-#define VARIABLE_GUESS 256
-
 /* SECTION:NAME[=LEVEL]. */
 #define MOST_FILTERS       32 /* of one section, as of a pipeline of libhdf5 */
 #define MOST_FILTER_VALUES 16 /* of one filter */

@@ -70,6 +70,23 @@ int value_write(FILE *out, const struct sfs_dataset_info *info, const void *elem
     return 0;
 }
 
+void field_write_csv(FILE *out, const char *text, size_t n)
+{
+    const char *end = text + n;
+    bool quoted = false;
+    for (const char *c = text; c < end && !quoted; c++)
+        quoted = strchr(",\"\n\r", *c) != NULL;
+    if (quoted)
+        putc('"', out);
+    for (const char *c = text; c < end; c++) {
+        if (*c == '"')
+            putc('"', out);
+        putc(*c, out);
+    }
+    if (quoted)
+        putc('"', out);
+}
+
 int value_write_csv(FILE *out, const struct sfs_dataset_info *info, const void *element)
 {
     if (write_number(out, &info->type, element))
@@ -78,16 +95,7 @@ int value_write_csv(FILE *out, const struct sfs_dataset_info *info, const void *
     int error = sfs_element_json(&info->encoded_type, element, &json);
     if (error)
         return error;
-    bool quoted = strpbrk(json, ",\"\n\r") != NULL;
-    if (quoted)
-        putc('"', out);
-    for (const char *c = json; *c; c++) {
-        if (quoted && *c == '"')
-            putc('"', out);
-        putc(*c, out);
-    }
-    if (quoted)
-        putc('"', out);
+    field_write_csv(out, json, strlen(json));
     free(json);
     return 0;
 }

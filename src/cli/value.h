@@ -10,7 +10,10 @@
  * what sfs_element_json returns; errors of out are left to ferror. */
 int value_write(FILE *out, const struct sfs_dataset_info *info, const void *element);
 
-/* The same as a field of a CSV file (RFC 4180): in quotes if it has to be. */
+/* n bytes as a field of a CSV file (RFC 4180): in quotes if it has to be. */
+void field_write_csv(FILE *out, const char *text, size_t n);
+
+/* An element as such a field. */
 int value_write_csv(FILE *out, const struct sfs_dataset_info *info, const void *element);
 
 #endif

@@ -8,4 +8,7 @@
  * carriage returns. */
 void lines_escape(FILE *out, const char *bytes, size_t n);
 
+/* The bytes that a line of n without its end stands for, in place; returns how many. */
+size_t lines_unescape(char *line, size_t n);
+
 #endif

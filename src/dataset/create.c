@@ -511,7 +511,7 @@ static int write_sequences(struct sfs_dataset *dataset, const struct box *box,
     pthread_rwlock_unlock(&file->commit_lock);
     free(lengths);
     free(bytes);
-    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP)
+    if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP || error == -EFBIG)
         log_error("%s: %s: cannot write: %s", sfs_path(file), dataset->path, hdf5_error());
     return error;
 }
@@ -554,9 +554,22 @@ int dataset_write_dense_sequences(struct sfs_dataset *dataset, const struct box 
 
 /* ---- Datatypes outside of files ---- */
 
-int sfs_type_encode(const char *numpy_name, void **bytes, size_t *n)
+int sfs_type_encode(const char *name, void **bytes, size_t *n)
 {
-    return hdf5_type_of_name(numpy_name, bytes, n);
+    int error = hdf5_type_of_name(name, bytes, n);
+    if (error == -EINVAL || error == -EIO)
+        log_error("datatype '%.200s': %s", name, hdf5_error());
+    return error;
+}
+
+int sfs_type_describe(const struct sfs_encoded *type, struct sfs_type *description)
+{
+    return hdf5_type_describe(NULL, type->bytes, type->n, description);
+}
+
+void sfs_type_free(struct sfs_type *description)
+{
+    hdf5_type_free(description);
 }
 
 int sfs_type_size(const struct sfs_encoded *type, size_t *size)

@@ -283,8 +283,11 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     if (!error && dataset->layout.ops) {
         error = cache_open_dataset(file->cache, &dataset->layout, &dataset->cache);
     } else if (!error) { /* so that virtual datasets find the dims of their sources */
-        dataset->layout.rank = dataset->info.rank;
+        bool is_scalar = dataset->info.space == SFS_SPACE_SCALAR;
+        dataset->layout.rank = is_scalar ? 1 : dataset->info.rank;
         memcpy(dataset->layout.dims, dataset->info.dims, sizeof(dataset->layout.dims));
+        if (is_scalar)
+            dataset->layout.dims[0] = 1;
     }
     if (error) {
         virtual_close(dataset->virtual); /* none of its sources is open */

@@ -73,6 +73,12 @@ static int append(struct bytes *all, const char *bytes, size_t n)
     return 0;
 }
 
+static void too_large(const struct calling *calling, const char *doing)
+{
+    log_error("%s: %s: cannot %s it: an element has more than %zu MiB",
+              sfs_path(calling->dataset->file), calling->dataset->path, doing, MOST_BYTES >> 20);
+}
+
 /* Elements of the dataset in row-major order, in halves where they are too much for one call; so are
  * those behind them then. */
 static int read_some(struct calling *calling, uint64_t first, uint64_t n, struct bytes *all)
@@ -86,6 +92,8 @@ static int read_some(struct calling *calling, uint64_t first, uint64_t n, struct
         error = read_some(calling, first, n / 2, all);
         return error ? error : read_some(calling, first + n / 2, n - n / 2, all);
     }
+    if (error == -EFBIG)
+        too_large(calling, "read");
     if (error)
         return error;
     error = append(all, bytes, bytes_n);
@@ -150,7 +158,7 @@ int ordinary_read(struct sfs_dataset *dataset, const struct box *box, void **ele
 {
     struct calling calling;
     struct bytes all = {0};
-    int error = box->rank > 0 ? begin(&calling, dataset, box) : -EOPNOTSUPP;
+    int error = begin(&calling, dataset, box);
     if (error)
         return error;
     error = read_box(&calling, &all);
@@ -213,6 +221,8 @@ static int write_some(const struct calling *calling, uint64_t first, uint64_t *n
             break;
         *n /= 2;
     } while (true);
+    if (error == -EFBIG)
+        too_large(calling, "write");
     return error ? error : write_one_call(calling, &piece, *n, elements, lengths, bytes);
 }
 
@@ -221,8 +231,7 @@ int ordinary_write(struct sfs_dataset *dataset, const struct box *box, const voi
     struct calling calling;
     uint64_t *lengths = NULL;
     const char *from = elements;
-    bool cannot = series_is_address(dataset->address) || box->rank == 0;
-    int error = cannot ? -EOPNOTSUPP : begin(&calling, dataset, box);
+    int error = series_is_address(dataset->address) ? -EOPNOTSUPP : begin(&calling, dataset, box);
     if (error)
         return error;
     lengths = calloc(calling.batch, sizeof(*lengths));

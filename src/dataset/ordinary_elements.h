@@ -5,7 +5,7 @@
 
 #include "dataset/private.h"
 
-/* As sfs_read_elements. -EOPNOTSUPP also: they have references, or the dataset is a scalar; -EIO,
+/* As sfs_read_elements. -EOPNOTSUPP also: they have references; -EIO,
  * which is logged; -EFBIG: an element has more than 128 MiB; -EINTR; -ENOMEM. */
 int ordinary_read(struct sfs_dataset *dataset, const struct box *box, void **elements);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/interrupt.h"
+#include "common/lines.h"
 #include "common/log.h"
 #include "format/reference.h"
 #include "format/slots.h"
@@ -271,6 +272,88 @@ int references_lines(struct sfs_dataset *dataset, const struct sfs_sequence *ref
     }
     free(paths);
     free(addresses);
+    return error;
+}
+
+/* References that are found, and then replaced, in the same order. */
+struct replacing {
+    struct sfs_sequence *reference;
+    size_t n, room;
+    char *text; /* lines */
+    size_t text_n, taken;
+};
+
+static int note(void *context, enum sfs_reference reference, struct sfs_sequence *bytes)
+{
+    struct replacing *all = context;
+    (void)reference;
+    if (all->n == all->room) {
+        size_t room = 2 * all->room + 64;
+        struct sfs_sequence *grown = reallocarray(all->reference, room, sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        all->reference = grown;
+        all->room = room;
+    }
+    all->reference[all->n++] = *bytes;
+    return 0;
+}
+
+/* Lines of all of them. */
+static int make_lines(struct sfs_dataset *dataset, struct replacing *all, size_t most)
+{
+    int error = 0;
+    for (size_t done = 0, here; done < all->n && !error; done += here) {
+        char *lines;
+        size_t lines_n;
+        here = all->n - done < SFS_MOST_PARTS ? all->n - done : SFS_MOST_PARTS;
+        error = references_lines(dataset, all->reference + done, here, most - all->text_n, &lines,
+                                 &lines_n);
+        if (error)
+            break;
+        char *grown = realloc(all->text, all->text_n + lines_n);
+        if (grown) {
+            memcpy(grown + all->text_n, lines, lines_n);
+            all->text = grown;
+            all->text_n += lines_n;
+        } else {
+            error = -ENOMEM;
+        }
+        free(lines);
+    }
+    return error;
+}
+
+static int replace(void *context, enum sfs_reference reference, struct sfs_sequence *bytes)
+{
+    static const char nowhere[] = "null"; /* paths begin with '/' */
+    struct replacing *all = context;
+    char *line = all->text + all->taken;
+    const char *end = memchr(line, '\n', all->text_n - all->taken);
+    (void)reference;
+    if (!end)
+        return -EIO;
+    size_t n = (size_t)(end - line);
+    all->taken += n + 1;
+    bool is_nowhere = n == strlen(nowhere) && !memcmp(line, nowhere, n);
+    *bytes = (struct sfs_sequence){.elements = line, .n = is_nowhere ? 0 : lines_unescape(line, n)};
+    return 0;
+}
+
+int references_to_text(struct sfs_dataset *dataset, void *elements, uint64_t n, size_t most,
+                       char **text)
+{
+    struct replacing all = {0};
+    *text = NULL;
+    if (!references_are_in(dataset))
+        return 0;
+    int error = slots_references(dataset->slots, elements, n, note, &all);
+    if (!error)
+        error = make_lines(dataset, &all, most);
+    if (!error && all.n > 0)
+        error = slots_references(dataset->slots, elements, n, replace, &all);
+    free(all.reference);
+    *text = all.text;
     return error;
 }
 

@@ -128,22 +128,25 @@ static int text_once(struct sfs_dataset *dataset, size_t limit, char **text, siz
     return error;
 }
 
-static int lines_of(struct sfs_dataset *dataset, uint64_t first, uint64_t n,
+/* Of what is wanted, which are lines or JSON. */
+static int lines_of(struct sfs_dataset *dataset, const struct hdf5_parts *wanted,
                     const struct sfs_encoded *bytes, char **out, size_t *out_n)
 {
+    bool is_json = wanted->parts == SFS_JSON;
     struct hdf5_owner owner = dataset_owner(dataset);
     const struct hdf5_elements elements = {.type = &dataset->info.encoded_type,
-                                           .first = first,
-                                           .n = n,
-                                           .row_length = HDF5_LINES,
+                                           .first = wanted->first,
+                                           .n = wanted->n,
+                                           .row_length = is_json ? HDF5_JSON : HDF5_LINES,
                                            .elements = *bytes};
     return hdf5_elements_text(&owner, &elements, out, out_n);
 }
 
 /* Bytes that libhdf5 has no part in reading. */
-static int own_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
-                     char **out, size_t *out_n)
+static int own_lines(struct sfs_dataset *dataset, const struct hdf5_parts *wanted, char **out,
+                     size_t *out_n)
 {
+    const uint64_t first = wanted->first, n = wanted->n;
     const struct layout *layout = &dataset->layout;
     struct box box = {.rank = layout->rank};
     uint64_t total, bytes;
@@ -151,7 +154,7 @@ static int own_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, si
         box.count[i] = layout->dims[i];
     if (!box_product(layout->dims, layout->rank, 1, &total) || first > total || n > total - first)
         return -EINVAL;
-    if (!box_product(&n, 1, layout->element_size, &bytes) || bytes > most)
+    if (!box_product(&n, 1, layout->element_size, &bytes) || bytes > wanted->most)
         return -EFBIG;
     char *elements = malloc(bytes ? (size_t)bytes : 1);
     if (!elements)
@@ -159,7 +162,7 @@ static int own_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, si
     const struct sfs_encoded encoded = {elements, (size_t)bytes};
     int error = dataset_read_elements(dataset, &box, first, n, elements);
     if (!error)
-        error = lines_of(dataset, first, n, &encoded, out, out_n);
+        error = lines_of(dataset, wanted, &encoded, out, out_n);
     free(elements);
     return error;
 }
@@ -167,34 +170,14 @@ static int own_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, si
 /* Of a structured dataset. */
 static int read_structured(struct sfs_dataset *dataset, uint64_t first, uint64_t n, void **elements)
 {
+    USING(dataset);
     struct selection selection = {.values = n};
+    if (n > SFS_MOST_PARTS || first > dataset->info.elements || n > dataset->info.elements - first)
+        return -EINVAL;
     int error = n > 0 ? runs_append(&selection.runs, first, first + n) : 0;
     if (!error)
         error = sequences_read_selected(dataset, &selection, elements);
     selection_free(&selection);
-    return error;
-}
-
-static int read_references(struct sfs_dataset *dataset, uint64_t first, uint64_t n,
-                           void **references)
-{
-    USING(dataset);
-    if (n > SFS_MOST_PARTS || first > dataset->info.elements || n > dataset->info.elements - first)
-        return -EINVAL;
-    return read_structured(dataset, first, n, references);
-}
-
-/* Whose elements are references. Their lines are made without a hold of the dataset, as they may
- * look at any other one, which may lead back. */
-static int reference_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
-                           char **lines, size_t *lines_n)
-{
-    void *references;
-    int error = read_references(dataset, first, n, &references);
-    if (error)
-        return error;
-    error = references_lines(dataset, references, (size_t)n, most, lines, lines_n);
-    free(references);
     return error;
 }
 
@@ -207,26 +190,42 @@ static int cannot_read(const struct sfs_dataset *dataset, uint64_t first, uint64
     return error;
 }
 
-/* Whose elements have parts of variable length. */
-static int nested_lines(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t most,
-                        char **lines, size_t *lines_n)
+#define MOST_REFERENCES ((size_t)128 << 20) /* bytes of what they lead to */
+
+/* Elements that were read, as text. */
+static int text_of(struct sfs_dataset *dataset, const struct hdf5_parts *wanted, void *elements,
+                   char **out, size_t *out_n)
 {
+    const uint64_t first = wanted->first, n = wanted->n;
     struct sfs_encoded stored = {0};
-    void *elements;
-    char *bytes = NULL;
-    int error = read_structured(dataset, first, n, &elements);
-    if (error)
-        return error;
-    error = elements_as_stored(dataset, elements, n, &bytes, &stored.n);
-    stored.bytes = bytes;
-    free(elements);
+    char *bytes = NULL, *references;
+    int error = references_to_text(dataset, elements, n, MOST_REFERENCES, &references);
     if (!error)
-        error = lines_of(dataset, first, n, &stored, lines, lines_n);
+        error = elements_as_stored(dataset, elements, n, &bytes, &stored.n);
+    stored.bytes = bytes;
+    free(references);
+    if (!error)
+        error = lines_of(dataset, wanted, &stored, out, out_n);
     if (error == -EIO || error == -EINVAL)
         error = cannot_read(dataset, first, n, -EIO);
     free(bytes);
-    if (!error && *lines_n > most) {
-        free(*lines);
+    return error;
+}
+
+/* Whose elements have parts of variable length. Their text is made without a hold of the dataset, as what
+ * references lead to may be any other one, which may lead back. */
+static int structured_text(struct sfs_dataset *dataset, const struct hdf5_parts *wanted, char **out,
+                           size_t *out_n)
+{
+    void *elements;
+    int error = read_structured(dataset, wanted->first, wanted->n, &elements);
+    if (error)
+        return error;
+    error = text_of(dataset, wanted, elements, out, out_n);
+    free(elements);
+    if (!error && *out_n > wanted->most) {
+        free(*out);
+        *out = NULL;
         return -EFBIG;
     }
     return error;
@@ -264,10 +263,6 @@ static int parts_once(struct sfs_dataset *dataset, const struct hdf5_parts *want
     if (n > SFS_MOST_PARTS)
         return -EINVAL;
     bool is_own = sequences_are_all(dataset);
-    bool is_nested = parts == SFS_LINES && sequences_are_read(dataset) && !is_own;
-    if (is_nested && !type_has_references(type) && first <= dataset->info.elements &&
-        n <= dataset->info.elements - first)
-        return nested_lines(dataset, first, n, wanted->most, bytes, bytes_n);
     if (!can || (type->has_pointers && !is_own && (dataset->sparse || dataset->cache)))
         return -EOPNOTSUPP;
     if (first > dataset->info.elements || n > dataset->info.elements - first)
@@ -275,19 +270,23 @@ static int parts_once(struct sfs_dataset *dataset, const struct hdf5_parts *want
     if (is_own)
         return sequences_read(dataset, wanted, bytes, bytes_n);
     return cannot_read(dataset, first, n,
-                       type->has_pointers
-                           ? library_parts(dataset, wanted, bytes, bytes_n)
-                           : own_lines(dataset, first, n, wanted->most, bytes, bytes_n));
+                       type->has_pointers ? library_parts(dataset, wanted, bytes, bytes_n)
+                                          : own_lines(dataset, wanted, bytes, bytes_n));
+}
+
+/* Whether text is made of elements that were read before; strings are their own lines. */
+static bool is_structured_text(const struct sfs_dataset *dataset, enum sfs_parts parts)
+{
+    bool is_string = dataset->info.type.class == SFS_VARIABLE && dataset->info.type.is_string;
+    return sequences_are_read(dataset) && (parts == SFS_JSON || (parts == SFS_LINES && !is_string));
 }
 
 int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t first, uint64_t n,
                    size_t most, char **bytes, size_t *bytes_n)
 {
     const struct hdf5_parts wanted = {parts, first, n, most};
-    bool is_references = parts == SFS_LINES && sequences_are_all(dataset) &&
-                         dataset->info.type.class == SFS_REFERENCE;
-    return FOLLOWING(dataset->file, is_references
-                                        ? reference_lines(dataset, first, n, most, bytes, bytes_n)
+    return FOLLOWING(dataset->file, is_structured_text(dataset, parts)
+                                        ? structured_text(dataset, &wanted, bytes, bytes_n)
                                         : parts_once(dataset, &wanted, bytes, bytes_n));
 }
 

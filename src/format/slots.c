@@ -409,11 +409,11 @@ static int call_inner(const struct slots *base, const char *slot, slots_referenc
                       void *context)
 {
     struct sfs_sequence sequence = slot_get(slot);
-    uint64_t n = sequence.n;
+    const struct sfs_sequence before = sequence;
     if (!base->is_reference)
-        return slots_references(base, sequence.elements, n, call, context);
+        return slots_references(base, sequence.elements, sequence.n, call, context);
     int error = call(context, base->reference, &sequence);
-    if (!error && sequence.n < n)
+    if (!error && (sequence.n != before.n || sequence.elements != before.elements))
         slot_put((void *)slot, sequence.n ? sequence.elements : NULL, sequence.n);
     return error;
 }

@@ -75,8 +75,8 @@ void slot_load(const struct slots *base, const void *stored, size_t n, uint64_t 
                char *memory, size_t offset);
 
 /* Calls this for each reference in n elements in memory, and in all that they lead to, until it
- * returns an error, which is returned. Where it makes the bytes of one fewer, the element has
- * them. */
+ * returns an error, which is returned. What it makes of the bytes of one, others or another number
+ * of them, the element has then. */
 typedef int (*slots_reference)(void *context, enum sfs_reference reference,
                                struct sfs_sequence *bytes);
 int slots_references(const struct slots *slots, const void *elements, uint64_t n,

@@ -102,21 +102,21 @@ static int make_native(hid_t type, hid_t native, const struct sfs_encoded *eleme
     return error;
 }
 
-static int write_text(hid_t type, const struct hdf5_elements *elements, char **text, size_t *text_n)
+/* `shown` has strings in place of the references of the type. */
+static int write_text(hid_t type, hid_t shown, const struct hdf5_elements *elements, char **text,
+                      size_t *text_n)
 {
     char *converted = NULL;
     uint64_t n = elements->n, first = elements->first;
-    bool has_pointers = type_has_pointers(type);
-    struct text_type text_type;
-    hid_t native = text_memory_type(type);
+    bool has_pointers = type_has_pointers(shown);
+    struct text_type text_type = {0};
+    hid_t native = text_memory_type(shown);
     int error = native < 0 ? library_failed(-EIO) : text_type_make(native, &text_type);
-    if (error) {
-        if (native >= 0)
-            H5Tclose(native);
-        return error;
-    }
-    error = has_pointers ? stored_native(type, native, n, &elements->elements, &converted)
-                         : make_native(type, native, &elements->elements, n, &converted);
+    if (!error)
+        error = shown_mark(type, &text_type);
+    if (!error)
+        error = has_pointers ? stored_native(shown, native, n, &elements->elements, &converted)
+                             : make_native(shown, native, &elements->elements, n, &converted);
     FILE *out = error ? NULL : open_memstream(text, text_n);
     if (!error && !out)
         error = -ENOMEM;
@@ -132,17 +132,26 @@ static int write_text(hid_t type, const struct hdf5_elements *elements, char **t
         text_reclaim(native, n, converted);
     free(converted);
     text_type_free(&text_type);
-    H5Tclose(native);
+    if (native >= 0)
+        H5Tclose(native);
     return error;
 }
 
 int local_elements_text(const struct hdf5_elements *elements, char **text, size_t *text_n)
 {
-    hid_t id;
+    hid_t id, shown = H5I_INVALID_HID;
+    struct sfs_type description = {0};
     library_enter();
     int error = type_decode(elements->type->bytes, elements->type->n, &id);
     if (!error)
-        error = write_text(id, elements, text, text_n);
+        error = type_describe(id, &description); /* it is not nested too deeply */
+    hdf5_type_free(&description);
+    if (!error)
+        error = shown_type(id, &shown);
+    if (!error)
+        error = write_text(id, shown, elements, text, text_n);
+    if (shown >= 0)
+        H5Tclose(shown);
     if (id >= 0)
         H5Tclose(id);
     library_leave();

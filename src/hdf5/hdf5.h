@@ -24,6 +24,7 @@ struct store;
 #define HDF5_MOST_ELEMENT_BYTES ((size_t)64 << 20)
 
 #define HDF5_LINES UINT64_MAX
+#define HDF5_JSON  (UINT64_MAX - 1)
 
 /* Why the last call of this thread failed: one line. */
 const char *hdf5_error(void);
@@ -304,9 +305,8 @@ int hdf5_unlink(struct hdf5 *hdf5, const char *path);
  * A datatype outside of a file is its bytes as H5Tencode encodes them; the caller frees *type.
  * -EINVAL: it is damaged, or none that libhdf5 knows. */
 
-/* Of a NumPy name: uint16, <u2, >f4, f2, bool, complex64, S10, V4 and so on, as h5py writes them.
- */
-int hdf5_type_of_name(const char *numpy, void **type, size_t *n);
+/* Of a name as sfs_type_encode takes it. */
+int hdf5_type_of_name(const char *name, void **type, size_t *n);
 
 /* Whose datatype, or elements, something is: calls about it are of that file, in whose process they
  * are done, and where they end that it is this object's affair. NULL: of no file. */
@@ -336,16 +336,17 @@ int hdf5_element_json(const struct hdf5_owner *owner, const void *type, size_t n
                       const void *element, char **json);
 
 /* n elements, the first of which is at row-major position `first` of a dataset whose last dim is
- * row_length (0: it has a single element; HDF5_LINES: of whatever dims, see below). Those with parts
- * of variable length are as stored (format/slots.h). */
+ * row_length (0: it has a single element; HDF5_LINES, HDF5_JSON: of whatever dims, see below). Those
+ * with parts of variable length are as stored (format/slots.h), but for references: in place of the
+ * bytes of each there is the text for it, or no byte, which is null. */
 struct hdf5_elements {
     const struct sfs_encoded *type;
     uint64_t first, n, row_length;
     struct sfs_encoded elements;
 };
 
-/* The elements as sfs_text has them; HDF5_LINES: as SFS_LINES has them. The caller frees *text.
- * -EOPNOTSUPP: they have references; -EINVAL: there are other bytes than of n elements. */
+/* The elements as sfs_text has them; HDF5_LINES, HDF5_JSON: as SFS_LINES and SFS_JSON have them. The
+ * caller frees *text. -EINVAL: there are other bytes than of n elements. */
 int hdf5_elements_text(const struct hdf5_owner *owner, const struct hdf5_elements *elements,
                        char **text, size_t *text_n);
 
@@ -355,7 +356,7 @@ int hdf5_element_parse(const void *type, size_t n, const char *text, void *eleme
 
 /* Besides SFS_LENGTHS and so on: elements with parts of variable length anywhere, each as in a
  * sequence in structured chunks (format/slots.h: slot_store). */
-#define HDF5_STORED ((enum sfs_parts)(SFS_LINES + 1))
+#define HDF5_STORED ((enum sfs_parts)(SFS_JSON + 1))
 
 /* Parts of n elements, at most SFS_MOST_PARTS, from row-major position `first` on, in no more than
  * `most` bytes. */

@@ -314,6 +314,18 @@ int stored_native(hid_t id, hid_t native, uint64_t n, const struct sfs_encoded *
 int stored_write(const struct open_dataset *dataset, const struct box *box, const void *stored,
                  size_t stored_n);
 
+/* ---- Elements whose references were made text (shown_type.c) ---- */
+
+/* A datatype with parts of variable length with strings of any length in place of references, which the
+ * caller closes, also after an error, unless it is invalid. -EOPNOTSUPP: members lie over each other. */
+int shown_type(hid_t id, hid_t *shown);
+
+struct text_type;
+
+/* Marks these strings in the text_type of the native form of what was shown for `id`: where they are empty
+ * there is null. */
+int shown_mark(hid_t id, struct text_type *type);
+
 /* ---- Text (text_type.c, text.c) ---- */
 
 /* What text needs to know of a native (memory) datatype, to be used without the library lock.
@@ -326,6 +338,7 @@ struct text_type {
     bool has_pointers;    /* strings: of variable length */
     bool is_space_padded; /* strings of fixed length */
     enum sfs_reference reference;
+    bool is_text;     /* references: they are strings of variable length (shown_type.c) */
     bool is_boolean;  /* enumerations: of FALSE and TRUE */
     size_t n_members; /* compounds */
     struct text_member *members;
@@ -393,7 +406,8 @@ int text_line(FILE *out, const struct text_source *source, const struct text_typ
               const void *element);
 
 /* Writes n elements of a native datatype, the first of which is at *position, which is moved on; a
- * line ends after every row_length. 0: it is a single value, bare; HDF5_LINES: as text_line. */
+ * line ends after every row_length. 0: it is a single value, bare; HDF5_LINES: as text_line;
+ * HDF5_JSON: each as JSON, in a line. */
 int text_elements(FILE *out, const struct text_source *source, const struct text_type *type,
                   const char *elements, uint64_t n, uint64_t row_length, uint64_t *position);
 

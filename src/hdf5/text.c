@@ -212,6 +212,12 @@ static int write_reference(FILE *out, const struct text_source *source,
                            const struct text_type *type, const void *element, enum text_style style)
 {
     char *text;
+    if (type->is_text) {
+        size_t n;
+        const char *string = string_of(type, element, &n);
+        write_string(out, n > 0 ? string : "null", n > 0 ? n : 4, n > 0 ? style : TEXT_BARE);
+        return 0;
+    }
     int error = reference_text(source, type, element, &text);
     if (error)
         return error;
@@ -463,7 +469,7 @@ int text_line(FILE *out, const struct text_source *source, const struct text_typ
 int text_elements(FILE *out, const struct text_source *source, const struct text_type *type,
                   const char *elements, uint64_t n, uint64_t row_length, uint64_t *position)
 {
-    bool single = row_length == 0;
+    bool single = row_length == 0, is_json = row_length == HDF5_JSON;
     int error = 0;
     for (uint64_t i = 0; i < n && !error; i++, ++*position) {
         if (row_length == HDF5_LINES) {
@@ -471,8 +477,10 @@ int text_elements(FILE *out, const struct text_source *source, const struct text
             continue;
         }
         error = text_element(out, source, type, elements + i * type->size,
-                             single ? TEXT_BARE : TEXT_QUOTED);
-        putc(single || (*position + 1) % row_length == 0 ? '\n' : ' ', out);
+                             is_json  ? TEXT_JSON
+                             : single ? TEXT_BARE
+                                      : TEXT_QUOTED);
+        putc(single || is_json || (*position + 1) % row_length == 0 ? '\n' : ' ', out);
     }
     return error;
 }

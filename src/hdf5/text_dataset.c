@@ -333,8 +333,9 @@ static int read_stored(struct dataset_text *t, uint64_t first, uint64_t n, size_
     return error;
 }
 
-static int write_lines(struct dataset_text *t, uint64_t first, uint64_t n, size_t most, char **out,
-                       size_t *out_n)
+/* row_length: HDF5_LINES or HDF5_JSON. */
+static int write_lines(struct dataset_text *t, uint64_t first, uint64_t n, uint64_t row_length,
+                       size_t most, char **out, size_t *out_n)
 {
     FILE *stream = open_memstream(out, out_n);
     int error = stream ? 0 : -ENOMEM;
@@ -342,7 +343,7 @@ static int write_lines(struct dataset_text *t, uint64_t first, uint64_t n, size_
         struct box box;
         uint64_t position = 0, here = box_of_interval(&t->box, first, n, &box);
         bool late;
-        error = write_box(stream, t, &box, HDF5_LINES, &position, &late);
+        error = write_box(stream, t, &box, row_length, &position, &late);
         if (!error && (uint64_t)ftello(stream) > most)
             error = -EFBIG;
         first += here;
@@ -372,10 +373,11 @@ int local_parts(struct hdf5 *hdf5, uint64_t address, const struct hdf5_parts *wa
     const uint64_t first = wanted->first, n = wanted->n;
     struct dataset_text t = {
         .source = {.hdf5 = hdf5}, .hdf5 = hdf5, .address = address, .native = H5I_INVALID_HID};
+    bool is_text = parts == SFS_LINES || parts == SFS_JSON;
     if (n > SFS_MOST_PARTS)
         return -EINVAL;
     library_enter();
-    int error = parts == SFS_LINES ? begin_text(&t) : begin(&t);
+    int error = is_text ? begin_text(&t) : begin(&t);
     if (!error && (first > t.total || n > t.total - first))
         error = -EINVAL;
     if (!error && parts == SFS_LENGTHS)
@@ -385,10 +387,11 @@ int local_parts(struct hdf5 *hdf5, uint64_t address, const struct hdf5_parts *wa
     else if (!error && parts == HDF5_STORED)
         error = read_stored(&t, first, n, wanted->most, out, out_n);
     error = library_leave_with(error);
-    if (!error && parts == SFS_LINES && t.type.has_references)
+    if (!error && is_text && t.type.has_references)
         error = names_get(hdf5, &t.source.names);
-    if (!error && parts == SFS_LINES)
-        error = write_lines(&t, first, n, wanted->most, out, out_n);
+    if (!error && is_text)
+        error = write_lines(&t, first, n, parts == SFS_JSON ? HDF5_JSON : HDF5_LINES, wanted->most,
+                            out, out_n);
     end_parts(&t);
     return error;
 }

@@ -72,8 +72,8 @@ static int write_sequences(const struct open_dataset *dataset, const uint64_t *s
 static int write_stored(const struct open_dataset *dataset, const uint64_t *start,
                         const uint64_t *count, const struct hdf5_sequences *all)
 {
-    struct box box = {.rank = dataset->rank};
-    for (int i = 0; i < box.rank; i++) {
+    struct box box = {.rank = dataset->rank > 0 ? dataset->rank : 1, .count = {1}};
+    for (int i = 0; i < dataset->rank; i++) {
         box.start[i] = start[i];
         box.count[i] = count[i];
     }

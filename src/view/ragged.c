@@ -8,7 +8,6 @@
 
 #include "common/interrupt.h"
 #include "common/search.h"
-#include "common/type.h"
 
 #define PIECE_BYTES    ((uint64_t)1 << 20) /* of values or text, but for single elements */
 #define PIECE_ELEMENTS 4096
@@ -37,16 +36,23 @@ bool parts_are_ragged(const struct views *views)
            info->space == SFS_SPACE_SIMPLE && views->elements < INT64_MAX / sizeof(int64_t) - 1;
 }
 
-/* Of structured chunks references only alone, where they lead to something by a sequence. */
+/* Whether all references lead to something by sequences, as they do in structured chunks. */
+static bool references_lead_on(const struct sfs_type *type)
+{
+    bool lead_on = type->class != SFS_REFERENCE || (type->reference != SFS_REFERENCE_ANY &&
+                                                    type->size == sizeof(struct sfs_sequence));
+    for (size_t i = 0; i < type->n_members && lead_on; i++)
+        lead_on = references_lead_on(&type->members[i].type);
+    return lead_on && (!type->base || references_lead_on(type->base));
+}
+
 static bool can_be_lines(const struct views *views)
 {
     const struct sfs_dataset_info *info = views->info;
     if (!info->type.has_pointers)
         return info->type.class == SFS_STRING;
-    if (info->layout != SFS_SPARSE)
-        return info->layout != SFS_EXTERNAL;
-    return info->type.class == SFS_REFERENCE ? info->type.size == sizeof(struct sfs_sequence)
-                                             : !type_has_references(&info->type);
+    return info->layout == SFS_SPARSE ? references_lead_on(&info->type)
+                                      : info->layout != SFS_EXTERNAL;
 }
 
 bool parts_are_lines(const struct views *views)

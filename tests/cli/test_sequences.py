@@ -158,8 +158,9 @@ def test_create(tmp_path, dtype):
 
 def test_what_cannot_be(tmp_path):
     path = tmp_path / "x.h5"
-    failed("create", "--dims", "4", "--dtype", "vlen:", path, "/x", code=USAGE, says="no such datatype")
-    failed("create", "--dims", "4", "--dtype", "vlen:str", path, "/x", code=USAGE, says="no such datatype")
+    failed("create", "--dims", "4", "--dtype", "vlen:", path, "/x", code=USAGE,
+           says="datatype 'vlen:': at character 6: a datatype is missing")
+    failed("create", "--dims", "4", "--dtype", "vlen:text", path, "/x", code=USAGE, says="no such datatype: text")
     failed("create", "--dims", "4", "--dtype", "str", "--fill", "a", path, "/x", code=USAGE, says="have none")
     failed("create", "--dims", "4", "--dtype", "u2", "--filter", "heap:deflate", path, "/x",
            code=USAGE, says="no variable-length data")

@@ -1,5 +1,6 @@
 """Elements with parts of variable length anywhere, as the library has written them once: read by a reader of its own
 (variable_reader.py), checked, described and repacked by sparsectl."""
+import csv
 import json
 import pathlib
 
@@ -7,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from test_sparsectl import done, failed, info, run
-from variable_reader import Array, Compound, Dataset, Sequence
+from test_sparsectl import USAGE, done, failed, info, run
+from variable_reader import Array, Compound, Dataset, Reference, Sequence
 
 FOLDER = pathlib.Path(__file__).parent
 GOLDEN = FOLDER / "golden_variable.h5"
@@ -173,7 +174,6 @@ def test_what_cannot_be(tmp_path):
     failed("export", f"{path}:/x", tmp_path / "x.h5", says="elements with references")
     for option in (["--undefined", "0"], ["--above", "1"], ["--fast"]):
         failed("import", *option, f"{path}:/y", tmp_path / "x.h5", says="variable length")
-    failed("dump", f"{GOLDEN}:/record", says="are not dumped")
 
 
 # ---- Ordinary datasets that h5py writes and reads ----
@@ -301,3 +301,203 @@ def test_import_of_damaged_lengths(tmp_path):
     content[at:at + 4] = b"\xff" * 4
     path.write_bytes(content)
     failed("import", f"{path}:/x", tmp_path / "sparse.h5", says="/x")
+
+
+# ---- Dumping ----
+
+def as_json(kind, value):
+    """A value that h5py has read as dump prints it."""
+    if h5py.check_string_dtype(kind):
+        return value.decode() if value else ""
+    if h5py.check_vlen_dtype(kind):
+        return [as_json(h5py.check_vlen_dtype(kind), one) for one in value]
+    if kind.fields:
+        return {name: as_json(kind[name], value[name]) for name in kind.names}
+    if kind.subdtype:
+        return [as_json(kind.subdtype[0], one) for one in value]
+    return value.item()
+
+
+def dumped(path, *options):
+    """{coordinates: value}, of both forms, which say the same in row-major order."""
+    header, *rows = csv.reader(done("dump", *options, f"{path}:/x").splitlines())
+    found = {tuple(map(int, row[:-1])): json.loads(row[-1]) for row in rows}
+    assert header[-2:] == ["x", "value"] and list(found) == sorted(found)
+    rank, coo = len(header) - 1, done("dump", "--format", "coo", *options, f"{path}:/x").splitlines()
+    assert found == {tuple(map(int, line.split(" ", rank)[:-1])): json.loads(line.split(" ", rank)[-1])
+                     for line in coo}
+    return found
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_dump(tmp_path, name):
+    """The same of an ordinary dataset, a sparse one of what is not empty in it, and a dense one in structured
+    chunks, as h5py reads it."""
+    plain, sparse, dense = tmp_path / "plain.h5", tmp_path / "sparse.h5", tmp_path / "dense.h5"
+    kind = KINDS[name]
+    values = make_ordinary(plain, kind, (3, 4, 5), chunks=True)
+    with h5py.File(plain, "r") as file:
+        wanted = {place: as_json(kind, value) for place, value in np.ndenumerate(file["x"][...])}
+    done("import", "--chunk", "2,3,2", f"{plain}:/x", sparse)
+    done("import", "--dense", "--chunk", "2,3,2", f"{plain}:/x", dense)
+    full = without_empty(Dataset(sparse, "x").kind, values)
+    assert dumped(plain) == wanted and dumped(dense) == wanted
+    assert dumped(sparse) == {place: wanted[place] for place in full}
+    for path in plain, sparse, dense:
+        assert dumped(path, "--frame", "1") == {
+            place: value for place, value in wanted.items() if place[0] == 1 and (path != sparse or place in full)}
+
+
+def test_dump_of_scattered_elements(tmp_path):
+    """However far from one another, in a row of more elements than are read at once."""
+    plain, sparse, n = tmp_path / "plain.h5", tmp_path / "sparse.h5", 140_000
+    places = sorted({*np.cumsum([0, *range(55, 75)]).tolist(), *range(3000, 3200), 65535, 65536, 131071, n - 1})
+    texts = {place: "é" * (place % 7) + str(place) for place in places}
+    with h5py.File(plain, "w") as file:
+        values = np.full(n, "", object)
+        for place, text in texts.items():
+            values[place] = text
+        file.create_dataset("x", data=values, dtype=h5py.string_dtype())
+    done("import", "--chunk", str(n), f"{plain}:/x", sparse)
+    assert dumped(sparse) == {(place,): text for place, text in texts.items()}
+    assert done("dump", "--format", "coo", f"{plain}:/x").splitlines() == \
+        [f"{i} {json.dumps(text, ensure_ascii=False)}" for i, text in enumerate(values)]
+
+
+def test_dump_of_large_elements(tmp_path):
+    """More than is read at once."""
+    plain, sparse = tmp_path / "plain.h5", tmp_path / "sparse.h5"
+    texts = [letter * n for letter, n in zip("abcde", (3 << 20, 6 << 20, 10, 9 << 20, 5 << 20))]
+    with h5py.File(plain, "w") as file:
+        file.create_dataset("x", data=np.array(texts, object), dtype=h5py.string_dtype())
+    done("import", f"{plain}:/x", sparse)
+    for path in plain, sparse:
+        lines = done("dump", "--format", "coo", f"{path}:/x").splitlines()
+        assert [line == f'{i} "{text}"' for i, (line, text) in enumerate(zip(lines, texts))] == [True] * 5
+
+
+@pytest.mark.parametrize("name", ["record", "bytes", "text"])
+def test_large_elements_there_and_back(tmp_path, name):
+    """What is imported is exported."""
+    plain, sparse, back = tmp_path / "plain.h5", tmp_path / "sparse.h5", tmp_path / "back.h5"
+    numbers = np.arange(100 << 20, dtype="u4").view("u1")[:100 << 20]
+    sequence = h5py.vlen_dtype(np.dtype("u1"))
+    with h5py.File(plain, "w") as file:
+        if name == "record":
+            file.create_dataset("x", (2,), [("n", "i4"), ("v", sequence)])[1] = 5, numbers
+        elif name == "bytes":
+            file.create_dataset("x", (2,), sequence)[1] = numbers
+        else:
+            file.create_dataset("x", (2,), h5py.string_dtype())[1] = "é" * (50 << 20)
+    done("import", "--filter", "heap:none", f"{plain}:/x", sparse)
+    done("export", f"{sparse}:/x", back)
+    with h5py.File(back) as file:
+        value = file["x"][1]
+        if name == "text":
+            assert value == "é".encode() * (50 << 20)
+        else:
+            assert np.array_equal(value["v"] if name == "record" else value, numbers)
+
+
+def test_too_large_elements(tmp_path):
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file.create_dataset("x", (2,), [("n", "i4"), ("v", h5py.vlen_dtype(np.dtype("u1")))])[1] = \
+            5, np.zeros(129 << 20, "u1")
+    failed("import", f"{tmp_path}/plain.h5:/x", tmp_path / "x.h5", says="an element has more than 128 MiB")
+
+
+def test_dump_of_scalars(tmp_path):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (), KINDS["record"])[()] = \
+            np.array((3, "a", np.array([1, 2.5], "<f4"), ["", "b"]), KINDS["record"])
+        file.create_dataset("none", (0, 4), KINDS["record"])
+    value = '{"id": 3, "name": "a", "hits": [1, 2.5], "pair": ["", "b"]}'
+    assert done("dump", "--format", "coo", f"{path}:/x") == value + "\n"
+    assert done("dump", f"{path}:/none") == "y,x,value\n"
+
+
+# ---- Datatypes that create makes ----
+
+NAMED = {
+    "record": "{id:int32,name:str,hits:vlen:float32,pair:(2)str}",
+    "nested": "{in: {s: str, n: >u2}, k: u1, hits: vlen:f4}",
+    "array": "{a:(3){s:str,n:>u2},k:u1}",
+    "sequences": "vlen:vlen:<i2",
+    "strings": "vlen:str",
+    "ascii": "{\"a b\":ascii,f:S5}",
+    "plain": "{x:>f8,m:(2,3)i4,ok:bool,z:complex64,o:V3}",
+    "numbers": "(4,5)u2",
+}
+KINDS_NAMED = {**KINDS, "ascii": np.dtype([("a b", h5py.string_dtype("ascii")), ("f", "S5")]),
+               "plain": np.dtype([("x", ">f8"), ("m", "i4", (2, 3)), ("ok", "?"), ("z", "c8"), ("o", "V3")]),
+               "numbers": np.dtype(("u2", (4, 5)))}
+
+
+def described(kind):
+    """A datatype of libhdf5, whatever it is called in a file or in memory."""
+    said = [kind.get_class(), kind.get_size()]
+    if isinstance(kind, h5py.h5t.TypeCompoundID):
+        said += [(kind.get_member_name(i), kind.get_member_offset(i), described(kind.get_member_type(i)))
+                 for i in range(kind.get_nmembers())]
+    elif isinstance(kind, h5py.h5t.TypeStringID):
+        said += [kind.is_variable_str(), kind.get_cset(), kind.get_strpad()]
+    elif isinstance(kind, h5py.h5t.TypeEnumID):
+        said += [(kind.get_member_name(i), kind.get_member_value(i)) for i in range(kind.get_nmembers())]
+    elif isinstance(kind, h5py.h5t.TypeArrayID):
+        said += [kind.get_array_dims(), described(kind.get_super())]
+    elif kind.get_class() == h5py.h5t.VLEN:
+        said += [described(kind.get_super())]
+    elif kind.get_class() in (h5py.h5t.INTEGER, h5py.h5t.FLOAT):
+        said += [kind.get_order()]
+    return said
+
+
+@pytest.mark.parametrize("options", [(), ("--dense",)], ids=["sparse", "dense"])
+@pytest.mark.parametrize("name", NAMED)
+def test_create(tmp_path, name, options):
+    """Exported it is a dataset of the datatype that h5py writes for the same."""
+    made, back, wanted = tmp_path / "made.h5", tmp_path / "back.h5", tmp_path / "wanted.h5"
+    is_plain = name in ("plain", "numbers")
+    create = ["create", *options, "--dims", "6,5", "--chunk", "2,5", "--dtype", NAMED[name]]
+    if is_plain and options:
+        failed(*create, made, "/x", says="of variable length")
+        return
+    done(*create, *(() if is_plain else ("--filter", "heap:shuffle", "--filter", "heap:deflate")), made, "/x")
+    if not is_plain:
+        assert Dataset(made, "x").filters[2] == [(2, [1]), (1, [4])]
+    assert "0 faults" in done("check", made)
+    done("export", f"{made}:/x", back)
+    with h5py.File(wanted, "w") as other, h5py.File(back) as file:
+        other.create_dataset("x", (6, 5), KINDS_NAMED[name])
+        assert described(file["x"].id.get_type()) == described(other["x"].id.get_type())
+        assert file["x"].shape == (6, 5)
+
+
+def test_create_references(tmp_path):
+    """Anywhere, which this reader finds in the datatype that stands in the file."""
+    path = tmp_path / "made.h5"
+    done("create", "--dims", "4", "--dtype", "{a:ref,b:vlen:regionref,c:(2){d:ref,e:u2}}", path, "/x")
+    kinds = [kind for _, kind in Dataset(path, "x").kind.members]
+    assert [type(kind) for kind in kinds] == [Reference, Sequence, Array]
+    assert type(kinds[1].base) is Reference and type(kinds[2].base) is Compound
+    assert type(kinds[2].base.members[0][1]) is Reference
+    for dtype, words in ("ref", "object reference"), ("regionref", "region reference"):
+        done("create", "--dims", "4", "--dtype", dtype, path, f"/{dtype}")
+        assert words in done("info", f"{path}:/{dtype}")
+    assert "0 faults" in done("check", path)
+
+
+def test_wrong_datatypes(tmp_path):
+    path = tmp_path / "made.h5"
+    for dtype, code, reason in [
+            ("{x:float3,y:u4}", USAGE, "datatype '{x:float3,y:u4}': at character 4: no such datatype: float3"),
+            ("{x:u4,x:u4}", USAGE, "at character 7: another member has this name"),
+            ("(2,0)str", USAGE, "at character 4: dims of an array are 1 to 4294967295"),
+            ("(70000)str", 1, "more than 65536 parts of variable length")]:
+        failed("create", "--dims", "4", "--dtype", dtype, path, "/x", code=code, says=reason)
+    for option in ("--fill", "1"), ("--encoding", "rfc"):
+        failed("create", "--dims", "4", "--dtype", "{x:str}", *option, path, "/x",
+               code=USAGE if "--fill" in option else 1, says="variable length")
+    failed("create", "--dims", "4", "--dtype", "{x:u1}", "--filter", "heap:deflate", path, "/x",
+           code=USAGE, says="{x:u1} has no variable-length data")

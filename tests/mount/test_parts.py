@@ -368,7 +368,23 @@ def test_sparse_references(mounts, tmp_path, options):
     assert lines["r"][5:7] == ["/group/x {(0,1)-(5,9)}", "/group/x {(0,0)-(5,9)}"]
     assert lines["regions"] == lines["r"]
     assert (root / "dense/lines.txt").read_text() == "/dense\n/objects\nnull\nnull\n"
-    assert "lines.txt" not in os.listdir(root / "records")
+
+
+@pytest.mark.parametrize("options", [("ro",), ("ro", "hdf5=inside"), ("rw",)])
+def test_sparse_references_beside_other_parts(mounts, tmp_path, options):
+    """Whatever their objects are called, and what leads nowhere is null."""
+    path, name = tmp_path / "a.h5", 'n "1"\\\n\r'
+    shutil.copy(GOLDEN_REFERENCES, path)
+    with h5py.File(path, "r+") as f:
+        f.move("group/x", f"group/{name}")
+    lines = (mounts(path, *options) / "records/lines.txt").read_text().split("\n")
+    x = [json.dumps(text).replace(r"\n", r"\u000a").replace(r"\r", r"\u000d")
+         for text in (f"/group/{name} {{(2,3)-(4,6)}}", f"/group/{name}")]
+    shown = {1: f'{{first: 17, pair: ["/group", null], parts: [{{n: 513, region: {x[0]}, object: {x[1]}}}, '
+                '{n: 3, region: null, object: "/records"}], last: 34}',
+             14: '{first: 51, pair: ["/group", "/dense"], parts: [], last: 68}'}
+    undefined = "{first: 0, pair: [null, null], parts: [], last: 0}"
+    assert lines == [*[shown.get(i, undefined) for i in range(15)], ""]
 
 
 @pytest.mark.parametrize("options", [("ro",), ("ro", "hdf5=inside"), ("rw",)])

@@ -25,20 +25,23 @@ static size_t longest; /* of them */
 
 uint64_t __real_clock_now(void);
 uint64_t __wrap_clock_now(void);
-int __real_store_read(struct store *store, uint64_t address, void *buffer, size_t n);
-int __wrap_store_read(struct store *store, uint64_t address, void *buffer, size_t n);
+int __real_store_read_why(struct store *store, uint64_t address, void *buffer, size_t n,
+                          struct why *why);
+int __wrap_store_read_why(struct store *store, uint64_t address, void *buffer, size_t n,
+                          struct why *why);
 
 uint64_t __wrap_clock_now(void)
 {
     return __real_clock_now() + passed;
 }
 
-int __wrap_store_read(struct store *store, uint64_t address, void *buffer, size_t n)
+int __wrap_store_read_why(struct store *store, uint64_t address, void *buffer, size_t n,
+                          struct why *why)
 {
     passed += read_nanos;
     reads++;
     longest = n > longest ? n : longest;
-    return __real_store_read(store, address, buffer, n);
+    return __real_store_read_why(store, address, buffer, n, why);
 }
 
 /* ---- Files ---- */

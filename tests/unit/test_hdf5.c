@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "format/checksum.h"
+#include "format/datatype_message.h"
 #include "format/object_header.h"
 #include "hdf5/hdf5.h"
 #include "store/store.h"
@@ -1011,6 +1012,136 @@ static void numpy_names_are_understood(void **state)
     }
 }
 
+static hid_t any_length(H5T_cset_t characters)
+{
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, H5T_VARIABLE);
+    H5Tset_cset(type, characters);
+    return type;
+}
+
+static bool is_type_named(const char *name, hid_t wanted)
+{
+    size_t n;
+    void *bytes = type_of(name, &n), *wanted_bytes;
+    size_t wanted_n = 0;
+    H5Tencode(wanted, NULL, &wanted_n);
+    wanted_bytes = malloc(wanted_n);
+    H5Tencode(wanted, wanted_bytes, &wanted_n);
+    datatype_lower((char *)wanted_bytes + 2, wanted_n - 2); /* behind the prefix, as ours are */
+    bool is_it = n == wanted_n && memcmp(bytes, wanted_bytes, n) == 0;
+    free(wanted_bytes);
+    free(bytes);
+    return is_it;
+}
+
+/* Byte for byte what libhdf5 encodes of types that are made by its functions. */
+static void names_of_composed_types(void **state)
+{
+    (void)state;
+    const hsize_t dims[] = {2, 3};
+    hid_t utf8 = any_length(H5T_CSET_UTF8), ascii = any_length(H5T_CSET_ASCII);
+    hid_t strings = H5Tvlen_create(ascii), array = H5Tarray_create2(H5T_IEEE_F32BE, 2, dims);
+    hid_t inner = H5Tcreate(H5T_COMPOUND, 24),
+          outer = H5Tcreate(H5T_COMPOUND, 8 + 24 + 24 + 8 + 12);
+    H5Tinsert(inner, "t", 0, H5T_STD_I64LE);
+    H5Tinsert(inner, "s t\"\\", 8, strings);
+    H5Tinsert(outer, "name", 0, utf8);
+    H5Tinsert(outer, "in", 8, inner);
+    H5Tinsert(outer, "a-\xc3\xa9.1", 32, array);
+    H5Tinsert(outer, "o", 56, H5T_STD_REF_OBJ);
+    H5Tinsert(outer, "r", 64, H5T_STD_REF_DSETREG);
+    hid_t sequences = H5Tvlen_create(outer);
+
+    assert_true(is_type_named("str", utf8));
+    assert_true(is_type_named("string", utf8));
+    assert_true(is_type_named("ascii", ascii));
+    assert_true(is_type_named("ref", H5T_STD_REF_OBJ));
+    assert_true(is_type_named("regionref", H5T_STD_REF_DSETREG));
+    assert_true(is_type_named("vlen:ascii", strings));
+    assert_true(is_type_named("(2,3)>f4", array));
+    assert_true(is_type_named("( 2 , 3 ) >f4", array));
+    assert_true(is_type_named("{t:int64,\"s t\\\"\\\\\":vlen:ascii}", inner));
+    assert_true(is_type_named("vlen:{name: str, in: {t: i8, \"s t\\\"\\\\\": vlen: ascii},\n"
+                              " a-\xc3\xa9.1: (2, 3)>f4, \"o\" : ref, r: regionref }",
+                              sequences));
+    const hid_t all[] = {utf8, ascii, strings, array, inner, outer, sequences};
+    for (size_t i = 0; i < COUNT(all); i++)
+        H5Tclose(all[i]);
+}
+
+/* Where, and what, is wrong with it. */
+static void wrong_names_of_composed_types(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *reason;
+    } wrong[] = {
+        {"", "at character 1: a datatype is missing"},
+        {"float3", "at character 1: no such datatype: float3"},
+        {"vlen", "at character 5: vlen wants"},
+        {"vlen:", "at character 6: a datatype is missing"},
+        {"vlen:{", "at character 7: the name of a member is missing"},
+        {"vlen:}", "at character 6: \"}\" where a datatype is expected"},
+        {"vlen:u3", "at character 6: no such datatype: u3"},
+        {"str:u1", "at character 4: there is more"},
+        {"u2,u2", "at character 3: there is more"},
+        {"{}", "at character 2: the name of a member is missing"},
+        {"{x}", "at character 3: \":\" is missing"},
+        {"{x:u1", "at character 6: \",\" or \"}\" is missing"},
+        {"{x:u1 y:u1}", "at character 7: \",\" or \"}\" is missing"},
+        {"{x:u1,}", "at character 7: the name of a member is missing"},
+        {"{x:u1,y:u1,x:u2}", "at character 12: another member has this name"},
+        {"{\"x:u1}", "at character 2: the name of a member has no closing quote"},
+        {"{\"x\\\":u1}", "at character 2: the name of a member has no closing quote"},
+        {"{\"\":u1}", "at character 2: the name of a member is missing"},
+        {"{x:{y:u1},z:{y:uu}}", "at character 16: no such datatype: uu"},
+        {"()u1", "at character 2: dims of an array are 1 to 4294967295"},
+        {"(0)u1", "at character 2: dims of an array are 1 to"},
+        {"(-1)u1", "at character 2: dims of an array are 1 to"},
+        {"(2,4294967296)u1", "at character 4: dims of an array are 1 to"},
+        {"(99999999999999999999)u1", "at character 2: dims of an array are 1 to"},
+        {"(2", "at character 3: \",\" or \")\" is missing"},
+        {"(2)", "at character 4: a datatype is missing"},
+        {"(65536,65536)u1", "at character 2: an element exceeds 4294967295 bytes"},
+        {"(4294967295,4294967295,4294967295)u1", "at character 2: an element exceeds"},
+        {"(3)(1431655766)u1", "at character 2: an element exceeds"},
+        {"{a:(2147483648)u1,b:(2147483648)u1}", "at character 19: an element exceeds"},
+        {"(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)u1",
+         "at character 66: an array has up to 32 dims"},
+        {"vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:u1",
+         "at character 81: datatypes are nested more than 16 deep"},
+    };
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        void *type;
+        size_t n;
+        assert_int_equal(hdf5_type_of_name(wrong[i].name, &type, &n), -EINVAL);
+        if (!strstr(hdf5_error(), wrong[i].reason))
+            fail_msg("%s: %s", wrong[i].name, hdf5_error());
+    }
+}
+
+/* As deep, and as large, as they may be. */
+static void the_largest_composed_types(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:u1",
+        "(1)(1)(1)(1)(1)(1)(1)(1)(1)(1)(1)(1)(1)(1)(1)complex64",
+        "{a:(2147483648)u1,b:(2147483647)u1}",
+        "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)u1",
+    };
+    for (size_t i = 0; i < COUNT(names); i++) {
+        struct sfs_type described;
+        size_t n;
+        void *type = type_of(names[i], &n);
+        assert_int_equal(hdf5_type_describe(NULL, type, n, &described), 0);
+        assert_int_equal(described.size, i == 2 ? UINT32_MAX : i == 1 ? 8 : i == 0 ? 16 : 1);
+        hdf5_type_free(&described);
+        free(type);
+    }
+}
+
 static hid_t make_nested_type(void)
 {
     const hsize_t dims[] = {2, 3};
@@ -1190,7 +1321,9 @@ TEST_MAIN(cmocka_unit_test(a_new_file_is_there_with_its_first_commit),
           cmocka_unit_test(attributes_are_copied_but_for_references),
           cmocka_unit_test(attributes_of_what_libhdf5_cannot_open_are_read_and_copied),
           cmocka_unit_test(files_of_the_prototype_are_found_and_opened),
-          cmocka_unit_test(numpy_names_are_understood),
+          cmocka_unit_test(numpy_names_are_understood), cmocka_unit_test(names_of_composed_types),
+          cmocka_unit_test(wrong_names_of_composed_types),
+          cmocka_unit_test(the_largest_composed_types),
           cmocka_unit_test(damaged_datatypes_are_refused_or_harmless),
           cmocka_unit_test(elements_are_converted),
           cmocka_unit_test(elements_come_from_text_and_become_json))

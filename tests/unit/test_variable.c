@@ -802,6 +802,82 @@ static void ordinary_datasets_are_read_and_written(void **state)
     }
 }
 
+struct scalar {
+    char *text;
+    int32_t number;
+};
+
+static hid_t scalar_type(void)
+{
+    hid_t type = H5Tcreate(H5T_COMPOUND, sizeof(struct scalar)), text = nested_string();
+    H5Tinsert(type, "text", offsetof(struct scalar, text), text);
+    H5Tinsert(type, "number", offsetof(struct scalar, number), H5T_STD_I32LE);
+    H5Tclose(text);
+    return type;
+}
+
+/* In the form of structured ones: a sequence, then the number. */
+static void read_scalar(struct sfs_dataset *dataset, const char *text, int32_t number)
+{
+    const struct sfs_slab one = {.rank = 1, .count = {1}}, none = {.rank = 0};
+    struct sfs_sequence sequence;
+    void *element;
+    char *json;
+    size_t n;
+    assert_int_equal(sfs_read_elements(dataset, &none, &element), -EINVAL);
+    assert_int_equal(sfs_read_elements(dataset, &one, &element), 0);
+    memcpy(&sequence, element, sizeof(sequence));
+    assert_int_equal(sequence.n, strlen(text));
+    assert_memory_equal(sequence.elements, text, sequence.n);
+    assert_memory_equal((char *)element + sizeof(sequence), &number, sizeof(number));
+    free(element);
+    assert_int_equal(sfs_read_parts(dataset, SFS_JSON, 0, 1, SIZE_MAX, &json, &n), 0);
+    assert_int_equal(n, strlen("{\"text\": \"\", \"number\": 7}\n") + strlen(text));
+    free(json);
+}
+
+static void ordinary_scalars_are_read_and_written(void **state)
+{
+    (void)state;
+    char abc[] = "abc";
+    struct scalar scalar = {abc, 7};
+    const struct sfs_slab one = {.rank = 1, .count = {1}};
+    const struct sfs_options options = {.writable = true};
+    hid_t type = scalar_type(), space = H5Screate(H5S_SCALAR);
+    hid_t plain = H5Fcreate("scalar.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t id = H5Dcreate2(plain, "x", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &scalar) >= 0);
+    H5Dclose(id);
+    H5Fclose(plain);
+
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    char element[24] = {0};
+    const struct sfs_sequence text = {.elements = "other", .n = 5};
+    assert_int_equal(sfs_open("scalar.h5", &options, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
+    read_scalar(dataset, "abc", 7);
+    memcpy(element, &text, sizeof(text));
+    memcpy(element + sizeof(text), &scalar.number, sizeof(scalar.number));
+    assert_int_equal(sfs_write(dataset, &one, element), 0);
+    read_scalar(dataset, "other", 7);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+
+    plain = H5Fopen("scalar.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+    id = H5Dopen2(plain, "x", H5P_DEFAULT);
+    assert_true(H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &scalar) >= 0);
+    assert_string_equal(scalar.text, "other");
+    assert_int_equal(scalar.number, 7);
+    H5Dvlen_reclaim(type, space, H5P_DEFAULT, &scalar);
+    H5Dclose(id);
+    H5Fclose(plain);
+    H5Sclose(space);
+    H5Tclose(type);
+}
+
 /* libhdf5 would end a string at a zero byte. */
 static void no_string_is_cut(void **state)
 {
@@ -922,4 +998,5 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
           cmocka_unit_test(absurd_lengths_are_refused),
           cmocka_unit_test(handles_do_what_they_do_in_libhdf5),
           cmocka_unit_test(ordinary_datasets_are_read_and_written),
+          cmocka_unit_test(ordinary_scalars_are_read_and_written),
           cmocka_unit_test(no_string_is_cut), cmocka_unit_test(what_libhdf5_loses_is_not_written))

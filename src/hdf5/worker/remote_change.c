@@ -110,6 +110,8 @@ int remote_write(struct remote *remote, uint64_t address, const uint64_t *start,
     return error;
 }
 
+#define MOST_HEAD ((uint64_t)4096) /* bytes of a request, besides what is written */
+
 static int write_sequences(struct remote *remote, struct remote_dataset *dataset,
                            const uint64_t *start, const uint64_t *count,
                            const struct hdf5_sequences *sequences)
@@ -117,7 +119,7 @@ static int write_sequences(struct remote *remote, struct remote_dataset *dataset
     uint64_t lengths_n;
     struct wire request;
     if (!box_product(count, dataset->rank, sizeof(*sequences->lengths), &lengths_n) ||
-        lengths_n > WIRE_MOST_BYTES / 4 || sequences->n > WIRE_MOST_BYTES / 4) {
+        lengths_n > WIRE_MOST_BYTES / 4 || sequences->n > WIRE_MOST_BYTES - lengths_n - MOST_HEAD) {
         library_reason("it is too large for one call of libhdf5's process");
         return -EFBIG;
     }

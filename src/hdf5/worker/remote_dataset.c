@@ -428,7 +428,7 @@ int remote_parts(struct remote *remote, uint64_t dataset, const struct hdf5_part
         return -EINVAL;
     if (wanted->parts == SFS_LENGTHS)
         taken.least = taken.most = (size_t)wanted->n * sizeof(uint64_t);
-    else if (wanted->parts == SFS_LINES)
+    else if (wanted->parts == SFS_LINES || wanted->parts == SFS_JSON)
         taken.least = (size_t)wanted->n; /* the ends */
     remote_request(&request, WORKER_PARTS, dataset);
     wire_uints(&request, (uint64_t[]){wanted->parts, wanted->first, wanted->n, wanted->most}, 4);
