@@ -225,9 +225,9 @@ static int put_bounds(FILE *out, struct sfs_dataset *dataset, const struct sfs_s
 
 /* Paths, a line for each, with bounds behind them; what leads nowhere has none. */
 static int join_lines(struct sfs_dataset *dataset, const struct sfs_sequence *references, size_t n,
-                      const char *path, size_t path_n, char **lines, size_t *lines_n)
+                      const struct sfs_encoded *paths, char **lines, size_t *lines_n)
 {
-    const char *all = path + path_n;
+    const char *path = paths->bytes, *all = path + paths->n;
     FILE *out = open_memstream(lines, lines_n);
     int error = out ? 0 : -ENOMEM;
     for (size_t i = 0; i < n && !error; i++) {
@@ -265,7 +265,8 @@ int references_lines(struct sfs_dataset *dataset, const struct sfs_sequence *ref
         log_error("%s: %s: cannot find what references lead to: %s", sfs_path(dataset->file),
                   dataset->path, hdf5_error());
     if (!error)
-        error = join_lines(dataset, references, n, paths, paths_n, lines, lines_n);
+        error = join_lines(dataset, references, n, &(struct sfs_encoded){paths, paths_n}, lines,
+                           lines_n);
     if (!error && *lines_n > most) {
         free(*lines);
         error = -EFBIG;

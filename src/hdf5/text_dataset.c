@@ -333,10 +333,12 @@ static int read_stored(struct dataset_text *t, uint64_t first, uint64_t n, size_
     return error;
 }
 
-/* row_length: HDF5_LINES or HDF5_JSON. */
-static int write_lines(struct dataset_text *t, uint64_t first, uint64_t n, uint64_t row_length,
-                       size_t most, char **out, size_t *out_n)
+/* Of what is wanted, which are lines or JSON. */
+static int write_lines(struct dataset_text *t, const struct hdf5_parts *wanted, char **out,
+                       size_t *out_n)
 {
+    const uint64_t row_length = wanted->parts == SFS_JSON ? HDF5_JSON : HDF5_LINES;
+    uint64_t first = wanted->first, n = wanted->n;
     FILE *stream = open_memstream(out, out_n);
     int error = stream ? 0 : -ENOMEM;
     while (n > 0 && !error) {
@@ -344,7 +346,7 @@ static int write_lines(struct dataset_text *t, uint64_t first, uint64_t n, uint6
         uint64_t position = 0, here = box_of_interval(&t->box, first, n, &box);
         bool late;
         error = write_box(stream, t, &box, row_length, &position, &late);
-        if (!error && (uint64_t)ftello(stream) > most)
+        if (!error && (uint64_t)ftello(stream) > wanted->most)
             error = -EFBIG;
         first += here;
         n -= here;
@@ -390,8 +392,7 @@ int local_parts(struct hdf5 *hdf5, uint64_t address, const struct hdf5_parts *wa
     if (!error && is_text && t.type.has_references)
         error = names_get(hdf5, &t.source.names);
     if (!error && is_text)
-        error = write_lines(&t, first, n, parts == SFS_JSON ? HDF5_JSON : HDF5_LINES, wanted->most,
-                            out, out_n);
+        error = write_lines(&t, wanted, out, out_n);
     end_parts(&t);
     return error;
 }

@@ -180,8 +180,9 @@ static bool bury(struct client *client, enum worker_call call, uint64_t object, 
     if (client->store && call != WORKER_OPEN && call != WORKER_RENEW)
         snprintf(place, sizeof(place), " of the object at address %" PRIu64 "%s", object,
                  call == WORKER_SEVERAL ? " or one listed behind it" : "");
-    snprintf(line, sizeof(line), "the process of libhdf5 ended, asked for %s%s: %s", names[call],
-             place, how);
+    snprintf(client->last_end, sizeof(client->last_end), "asked for %s%s: %s", names[call], place,
+             how);
+    snprintf(line, sizeof(line), "the process of libhdf5 ended, %s", client->last_end);
     library_reason(line);
     why_say(client_why(client), "%s: %s", client->store ? store_path(client->store) : "datatypes",
             line);
@@ -213,8 +214,10 @@ static void strike(struct client *client, uint64_t object)
             return;
         }
     }
-    if (strike)
-        strike->n++;
+    if (!strike)
+        return;
+    strike->n++;
+    memcpy(strike->last, client->last_end, sizeof(strike->last));
 }
 
 /* Before a worker is asked for something else: the end of what it was told. */
@@ -387,9 +390,13 @@ static void lose(struct client *client)
                   store_path(client->store));
 }
 
-static int refuse(void)
+static int refuse(const struct strike *strike)
 {
-    library_reason("it has ended the process of libhdf5 before, and is not read any more");
+    char line[512];
+    snprintf(line, sizeof(line),
+             "it has ended the process of libhdf5 before, %s; it is not read any more",
+             strike->last);
+    library_reason(line);
     return -EIO;
 }
 
@@ -425,7 +432,7 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
         client->is_killed = false;
         error = request->failed ? -ENOMEM
                 : strike && strike->n >= MOST_STRIKES
-                    ? refuse()
+                    ? refuse(strike)
                     : try_once(client, call, object, request, results, &is_started);
         kills += client->is_killed;
         i += !client->is_killed;

@@ -14,10 +14,13 @@
 #define CLIENT_MOST_OTHERS 256 /* files that a worker may have open besides its own */
 #define CLIENT_SOURCE      CLIENT_MOST_OTHERS /* number of the file that is copied from */
 
+#define CLIENT_END_TEXT 320 /* bytes */
+
 /* How often asking for an object has ended a worker. */
 struct strike {
     uint64_t object;
     unsigned n;
+    char last[CLIENT_END_TEXT]; /* asked for what, and how it ended */
     UT_hash_handle hh;
 };
 
@@ -42,11 +45,12 @@ struct client {
     /* Of the call that is under way: */
     uint64_t until;
     unsigned lines;
-    bool has_looked_elsewhere; /* for another file */
-    bool asks_anew;            /* cached answers are not used */
-    bool is_killed;            /* by another process, when it ended last */
-    bool has_moved;            /* it was told that a followed file has, */
-    bool was_told_to_end;      /* and that nobody waits for it any more */
+    bool has_looked_elsewhere;      /* for another file */
+    bool asks_anew;                 /* cached answers are not used */
+    bool is_killed;                 /* by another process, when it ended last: */
+    char last_end[CLIENT_END_TEXT]; /* asked for what, and how */
+    bool has_moved;                 /* it was told that a followed file has, */
+    bool was_told_to_end;           /* and that nobody waits for it any more */
     /* Of a file that is written: */
     struct transaction *transaction; /* else NULL */
     uint64_t told_size;              /* of the store */
