@@ -58,8 +58,9 @@
 enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHUNK_FAILED };
 
 /* Besides parts of a form, for chunk_acquire. */
-#define PART_SOME 16 /* values, or the selection if the values are read in parts (partial.c) */
-#define PASSING   32 /* scan: the chunk is not to stay in the cache */
+#define PART_SOME                                                                                  \
+    16             /* values, or the selection if the values are read in parts (read_in_parts.c) */
+#define PASSING 32 /* scan: the chunk is not to stay in the cache */
 
 /* Queues of chunks, next victim first (policy.c). */
 enum queue { QUEUE_NEW, QUEUE_MAIN, QUEUES };
@@ -393,5 +394,10 @@ bool chunk_is_open(const struct chunk *chunk);
 
 /* Ends the threads that encode. */
 void encoders_end(struct cache *cache);
+
+/* ---- forget.c ---- */
+
+/* With the lock held, which is dropped: forgets a chunk when no thread is loading or changing it. */
+void forget_chunk(struct cache_dataset *dataset, const uint64_t *scaled);
 
 #endif

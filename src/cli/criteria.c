@@ -8,7 +8,7 @@
 
 #include "cli/find_spots.h"
 #include "cli/blocks.h"
-#include "view/value.h"
+#include "view/number.h"
 
 /* ---- What is asked for ---- */
 
@@ -162,7 +162,7 @@ static void take_values(const struct sfs_type *type, const unsigned char *elemen
         convert(type, elements, n, values);
     else
         for (size_t i = 0; i < n; i++)
-            values[i] = pixel_value(type, elements + i * type->size);
+            values[i] = number_value(type, elements + i * type->size);
 }
 
 /* Sets for n elements of an image whether they have a value that means something. masked: NULL, or
@@ -179,7 +179,7 @@ static void find_good(const struct criteria *criteria, const unsigned char *elem
             good[i] = isfinite(values[i]) != 0;
     else if (is_marking && type->size == sizeof(uint64_t))
         for (size_t i = 0; i < n; i++)
-            good[i] = !pixel_is_marked(type, pixel_bits(type, elements + i * type->size));
+            good[i] = !number_is_marked(type, number_bits(type, elements + i * type->size));
     else
         for (size_t i = 0; i < n; i++)
             good[i] = !is_marking || values[i] != mark;
@@ -198,8 +198,8 @@ static void find_above(const struct criteria *criteria, const unsigned char *ele
         return;
     }
     for (size_t i = 0; i < n && !criteria->all_above; i++) {
-        uint64_t bits = pixel_bits(type, elements + i * type->size);
-        keep[i] &= type->is_signed ? pixel_signed(type, bits) > criteria->above_signed
+        uint64_t bits = number_bits(type, elements + i * type->size);
+        keep[i] &= type->is_signed ? number_signed(type, bits) > criteria->above_signed
                                    : bits > criteria->above_unsigned;
     }
 }

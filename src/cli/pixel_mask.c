@@ -10,7 +10,7 @@
 #include "cli/target.h"
 #include "cli/tree.h"
 #include "view/detector.h"
-#include "view/value.h"
+#include "view/number.h"
 
 #define MOST_PIXELS ((uint64_t)1 << 28) /* a byte of memory for each */
 
@@ -42,7 +42,7 @@ static int read_pixels(struct sfs_dataset *dataset, struct pixel_mask *mask)
     int error =
         elements && mask->masked ? sfs_read(dataset, &slab, 0, elements, n * size) : -ENOMEM;
     for (size_t i = 0; i < n && !error; i++)
-        mask->masked[i] = pixel_bits(&info->type, elements + i * size) != 0;
+        mask->masked[i] = number_bits(&info->type, elements + i * size) != 0;
     free(elements);
     return error;
 }

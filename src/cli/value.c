@@ -2,9 +2,10 @@
 #include "cli/value.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/float_text.h"
 
 /* The bits of an element of 1, 2, 4 or 8 bytes, in this machine's order. */
 static uint64_t bits_of(const struct sfs_type *type, const void *element)
@@ -14,22 +15,6 @@ static uint64_t bits_of(const struct sfs_type *type, const void *element)
     for (size_t i = 0; i < type->size; i++)
         bits = bits << 8 | bytes[type->big_endian ? i : type->size - 1 - i];
     return bits;
-}
-
-static void write_float(FILE *out, double value, float single, bool is_single)
-{
-    char text[40];
-    int digits = is_single ? 6 : 15, most = is_single ? 9 : 17;
-    if (isnan(value)) {
-        fputs("nan", out);
-        return;
-    }
-    for (; digits <= most; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (is_single ? strtof(text, NULL) == single : strtod(text, NULL) == value)
-            break;
-    }
-    fputs(text, out);
 }
 
 /* Whether it was a number that is written here. */
@@ -47,7 +32,7 @@ static bool write_number(FILE *out, const struct sfs_type *type, const void *ele
         double value;
         memcpy(&single, &half, sizeof(single));
         memcpy(&value, &bits, sizeof(value));
-        write_float(out, size == 4 ? (double)single : value, single, size == 4);
+        float_write(out, size == 4 ? (double)single : value, size == 4);
     } else if (type->is_signed) {
         unsigned shift = 64 - 8 * (unsigned)size;
         fprintf(out, "%" PRId64, (int64_t)(bits << shift) >> shift);

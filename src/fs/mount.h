@@ -159,7 +159,7 @@ int mount_new_frame(struct mount *mount, struct inode directory, const char *nam
 bool mount_parse_name(struct mount *mount, struct inode directory, const char *name,
                       struct inode *inode);
 
-/* ---- removed_names.c ---- */
+/* ---- remove_frame.c ---- */
 
 /* Takes the name of a view of a frame away (removed_names.h), but not with -o strict, and not that of one
  * which cannot be written or is only coming to be: refused, and told. -ENOENT. */

@@ -34,7 +34,7 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name);
 void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name);
 void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name);
 
-/* ---- name_requests.c ---- */
+/* ---- temporary_requests.c ---- */
 
 void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name);
 void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device);

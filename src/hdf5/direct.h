@@ -30,7 +30,7 @@ int direct_object_type(struct direct *direct, uint64_t address, enum sfs_object_
 int direct_dataset_open(struct direct *direct, uint64_t address, struct sfs_dataset_info *info,
                         struct hdf5_storage *storage);
 
-/* ---- direct_type.c ---- */
+/* ---- direct_describe_type.c ---- */
 
 #define DIRECT_MOST_ELEMENT ((size_t)1 << 20) /* bytes of an element, and of its JSON */
 

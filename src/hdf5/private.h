@@ -266,14 +266,14 @@ int filter_image_make(const struct sfs_filter *filter, int outer, struct filter_
 bool filter_guard_decode(const struct sfs_filter *filter, const void *bytes, size_t n, size_t most);
 bool filter_guard_encode(const struct sfs_filter *filter, size_t n);
 
-/* Describes a datatype (datatype.c); freed with hdf5_type_free. */
+/* Describes a datatype (describe_type.c); freed with hdf5_type_free. */
 int type_describe(hid_t type, struct sfs_type *description);
 int type_words(hid_t type, char **words);
 
-/* A datatype out of its bytes (type.c), which the caller closes; invalid on error. */
+/* A datatype out of its bytes (encoded_type.c), which the caller closes; invalid on error. */
 int type_decode(const void *type, size_t n, hid_t *id);
 
-/* What a reference leads to, of class H5T_REFERENCE (datatype.c). */
+/* What a reference leads to, of class H5T_REFERENCE (describe_type.c). */
 enum sfs_reference type_reference(hid_t type);
 
 /* The bytes of a datatype, which the caller frees. */

@@ -27,14 +27,11 @@ const struct block_kind earray_page_kind = {"extensible array page", NULL, 0};
 
 /* ---- Opening ---- */
 
-static int find_unlimited(const struct index *index, int *unlimited, struct why *why)
+static int check_unlimited(const struct index *index, struct why *why)
 {
     int n = 0;
     for (int i = 0; i < index->rank; i++)
-        if (index->max_chunks[i] == SFS_UNLIMITED) {
-            *unlimited = i;
-            n++;
-        }
+        n += index->max_chunks[i] == SFS_UNLIMITED;
     if (n != 1)
         return why_damaged(why, EARRAY_HEADER " at address %" PRIu64 ": %d axes are unlimited",
                            index->address, n);
@@ -158,7 +155,7 @@ static int extensible_array_open(struct index *index, const struct layout_messag
     array->first_elements = layout->data_block_min_elements;
     array->first_blocks = layout->super_block_min_blocks;
     array->page_bits = layout->data_page_bits;
-    int error = find_unlimited(index, &array->unlimited, why);
+    int error = check_unlimited(index, why);
     if (error || index->address == NO_ADDRESS)
         return error;
     error = read_header(index, array, why);
@@ -400,18 +397,6 @@ struct walk {
     struct why *why;
 };
 
-static void coordinates_of(const struct index *index, uint64_t number, uint64_t *scaled)
-{
-    const struct extensible_array *array = index->kind;
-    for (int axis = index->rank - 1; axis >= 0; axis--) {
-        if (axis == array->unlimited)
-            continue;
-        scaled[axis] = number % index->max_chunks[axis];
-        number /= index->max_chunks[axis];
-    }
-    scaled[array->unlimited] = number;
-}
-
 /* Those of n elements of a block that the walk is to tell of, of which the first is number first of
  * the array. */
 static int walk_elements(struct walk *walk, const struct block *block, size_t at, uint64_t first,
@@ -427,7 +412,7 @@ static int walk_elements(struct walk *walk, const struct block *block, size_t at
         if (result || !record.exists)
             continue;
         uint64_t scaled[SFS_MAX_RANK];
-        coordinates_of(walk->index, first + i, scaled);
+        index_coordinates(walk->index, first + i, scaled);
         result = walk->each(walk->context, scaled, &record);
     }
     return result;

@@ -14,7 +14,6 @@ extern const struct block_kind earray_page_kind;
 
 struct extensible_array {
     size_t element; /* bytes of one */
-    int unlimited;  /* the axis */
     unsigned max_bits;
     unsigned in_index_block; /* elements */
     unsigned first_blocks;   /* least data blocks of a super block; a power of two */

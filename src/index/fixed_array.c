@@ -256,11 +256,8 @@ static int each_element(const struct walk *walk, const struct block *block, size
         result = index_element(index, block, at + (size_t)i * array->element, &record, walk->why);
         if (result || !record.exists)
             continue;
-        uint64_t scaled[SFS_MAX_RANK], rest = first + i;
-        for (int axis = index->rank - 1; axis >= 0; axis--) {
-            scaled[axis] = rest % index->max_chunks[axis];
-            rest /= index->max_chunks[axis];
-        }
+        uint64_t scaled[SFS_MAX_RANK];
+        index_coordinates(index, first + i, scaled);
         result = walk->each(walk->context, scaled, &record);
     }
     return result;

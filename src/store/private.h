@@ -181,29 +181,29 @@ struct store {
 int unsynced_raw_sync(struct store *store);
 void unsynced_raw_forget(struct store *store);
 
-/* file.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
+/* open.c, lock.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that
  * store_open names. */
 struct store *file_new(const char *path, bool writable);
 int file_lock(struct store *store);
 bool file_may_lock(void);
 
-/* file.c: the same without a message; file_refuse writes one that names the holder. */
+/* lock.c: the same without a message; file_refuse writes one that names the holder. */
 int file_take_lock(struct store *store, int operation);
 void file_refuse(const struct store *store, int operation);
 
-/* file.c: the counter of a writer who begins; the log says what there cannot be. */
+/* open.c: the counter of a writer who begins; the log says what there cannot be. */
 int file_begin_counter(struct store *store);
 
 /* share.c: what the file and its journal are like now. */
 int share_look(const struct store *store, struct follow_state *state);
 
-/* file.c: flock(2) without waiting. */
+/* lock.c: flock(2) without waiting. */
 int file_try_lock(int fd, int operation);
 
-/* file.c: a lock that prefers writers. A thread must not take it for reading twice. */
+/* lock.c: a lock that prefers writers. A thread must not take it for reading twice. */
 void file_init_lock(pthread_rwlock_t *lock);
 
-/* file.c: opens the file and takes its lock, unless it is followed; finds its place. */
+/* open.c: opens the file and takes its lock, unless it is followed; finds its place. */
 int file_open(struct store *store);
 
 /* follow.c: store_open_as of what is followed. */
@@ -298,23 +298,23 @@ int neighbour_open(struct store *store, const char *path, bool or_new);
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);
 
-/* file.c: n bytes of the file; behind its end a writable store has zeros. The caller of what
+/* bytes.c: n bytes of the file; behind its end a writable store has zeros. The caller of what
  * changes it holds `change`, or is the only one to use the store. */
 int file_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 
-/* file.c: after an error the bytes are old or new. or_keep: bytes that the file does not take are
+/* bytes.c: after an error the bytes are old or new. or_keep: bytes that the file does not take are
  * written by the next sync, and only -ENOMEM and errors of reading the rest of a page are returned.
  */
 int file_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
 
-/* file.c: sets the end of the file. */
+/* bytes.c: sets the end of the file. */
 int file_set_end(struct store *store, uint64_t end);
 
-/* file.c: makes everything that was written to the file durable, all: its attributes, too. After an
+/* bytes.c: makes everything that was written to the file durable, all: its attributes, too. After an
  * error the kernel's pages are not relied on: the next call writes them again. */
 int file_sync(struct store *store, bool all);
 
-/* file.c: what the kernel has of the file, of n bytes; and gives it some: it took `done`. */
+/* bytes.c: what the kernel has of the file, of n bytes; and gives it some: it took `done`. */
 int file_get(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 int file_put(struct store *store, uint64_t address, const void *bytes, size_t n, size_t *done);
 
@@ -341,10 +341,10 @@ void unsynced_trim(struct store *store);
  */
 uint64_t end_in_use(const struct store *store);
 
-/* file.c: -EIO: others have cut the file short, and with it what was committed or written. */
+/* bytes.c: -EIO: others have cut the file short, and with it what was committed or written. */
 int file_check_end(struct store *store);
 
-/* file.c: syncs the directory of the store. */
+/* bytes.c: syncs the directory of the store. */
 int directory_sync(const struct store *store);
 
 /* image.c: the same of an image; writing does not fail within the store's end. */

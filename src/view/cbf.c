@@ -169,11 +169,11 @@ struct encoder {
 /* As eiger2cbf: -1 between modules, -2 what is dead or hot. */
 static int32_t value_of(const struct encoder *encoder, uint64_t pixel, const unsigned char *element)
 {
-    uint64_t bits = pixel_bits(encoder->type, element);
+    uint64_t bits = number_bits(encoder->type, element);
     if (encoder->mask && encoder->mask[pixel] != PIXEL_GOOD)
         return encoder->mask[pixel] == PIXEL_GAP ? -1 : -2;
     if (encoder->type->is_signed)
-        return (int32_t)pixel_signed(encoder->type, bits);
+        return (int32_t)number_signed(encoder->type, bits);
     if (bits == UINT32_MAX || (!encoder->mask && bits == encoder->marked))
         return -1;
     return bits < LARGEST ? (int32_t)bits : LARGEST;

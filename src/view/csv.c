@@ -3,10 +3,10 @@
  * names are the first line. What is undefined is an empty field. */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/float_text.h"
 #include "common/interrupt.h"
 #include "view/pixel.h"
 
@@ -118,20 +118,6 @@ static void write_names(FILE *out, const struct sfs_type *type, const struct nam
 
 /* ---- Values ---- */
 
-/* With as many digits as tell it from all others. */
-static void write_float(FILE *out, const struct sfs_type *type, double value)
-{
-    bool is_double = type->size == sizeof(double);
-    char digits[40];
-    for (int n = is_double ? 15 : 6; n <= (is_double ? 17 : 9); n++) {
-        snprintf(digits, sizeof(digits), "%.*g", n, value);
-        double again = strtod(digits, NULL);
-        if (isnan(value) || (is_double ? again == value : (float)again == (float)value))
-            break;
-    }
-    fputs(isnan(value) ? "nan" : digits, out);
-}
-
 static void write_string(FILE *out, const char *text, size_t n)
 {
     n = strnlen(text, n);
@@ -157,12 +143,12 @@ static void write_value(FILE *out, const struct sfs_type *type, const unsigned c
             fprintf(out, "%02x", element[i]);
         break;
     case SFS_FLOAT:
-        write_float(out, type, pixel_value(type, element));
+        float_write(out, number_value(type, element), type->size != sizeof(double));
         break;
     default:
-        bits = pixel_bits(type, element);
+        bits = number_bits(type, element);
         if (type->is_signed)
-            fprintf(out, "%" PRId64, pixel_signed(type, bits));
+            fprintf(out, "%" PRId64, number_signed(type, bits));
         else
             fprintf(out, "%" PRIu64, bits);
     }

@@ -103,7 +103,7 @@ static int read_number(struct sfs_dataset *dataset, uint64_t n, double *value)
         return -ENOENT;
     int error = sfs_read(dataset, &slab, 0, element, info->type.size);
     if (!error)
-        *value = pixel_value(&info->type, element);
+        *value = number_value(&info->type, element);
     return error;
 }
 

@@ -78,7 +78,7 @@ static int read_mask(struct views *views, struct sfs_dataset *dataset, unsigned 
     unsigned char *elements = malloc(n * type->size);
     int error = elements ? sfs_read(dataset, &slab, 0, elements, n * type->size) : -ENOMEM;
     for (size_t i = 0; i < n && !error; i++) {
-        uint64_t bits = pixel_bits(type, elements + i * type->size);
+        uint64_t bits = number_bits(type, elements + i * type->size);
         mask[i] = bits == 0 ? PIXEL_GOOD : bits == 1 ? PIXEL_GAP : PIXEL_BAD;
     }
     free(elements);

@@ -112,8 +112,9 @@ static void look_at(void *context, uint64_t first, size_t n, const unsigned char
     const struct sfs_type *type = scale->type;
     unsigned char *shown = scale->shown + first;
     for (size_t i = 0; i < n; i++, elements += type->size) {
-        double value = pixel_value(type, elements);
-        shown[i] = shown[i] && !isnan(value) && !pixel_is_marked(type, pixel_bits(type, elements));
+        double value = number_value(type, elements);
+        shown[i] =
+            shown[i] && !isnan(value) && !number_is_marked(type, number_bits(type, elements));
         if (shown[i] && isfinite(value))
             take_sample(scale, value);
     }
@@ -175,7 +176,7 @@ static void shade(void *context, uint64_t first, size_t n, const unsigned char *
     unsigned char *shown = scale->shown + first;
     for (size_t i = 0; i < n; i++, elements += type->size)
         if (shown[i])
-            shown[i] = grey(scale, pixel_value(type, elements));
+            shown[i] = grey(scale, number_value(type, elements));
 }
 
 static int draw_numbers(struct views *views, uint64_t frame, unsigned char *pixels)
@@ -218,7 +219,7 @@ static void paint(void *context, uint64_t first, size_t n, const unsigned char *
     const struct png *png = colours->png;
     for (uint64_t i = first; i < first + n; i++, elements += colours->type->size) {
         unsigned char *pixel = colours->pixels + i / png->samples * png->bytes;
-        uint64_t bits = pixel_bits(colours->type, elements);
+        uint64_t bits = number_bits(colours->type, elements);
         pixel[i % png->samples] =
             (unsigned char)(colours->type->size == 1 ? bits : (bits * 255 + 32767) / 65535);
         if (png->bytes > png->samples && i % png->samples == 0)

@@ -103,7 +103,10 @@ void show_elements(const struct views *views, void *elements, uint64_t n);
 int view_place_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,
                       const void *values);
 
-/* Of what is written, while the geometry is looked at (write.c): whether it can be; 0, or whether
+/* Whether a view is of a frame that is not there yet (extend.c). */
+bool is_new_frame(const struct views *views, enum view_kind kind, uint64_t frame);
+
+/* Of what is written, while the geometry is looked at (write.c, extend.c): whether it can be; 0, or whether
  * there can be so many frames (-EFBIG, -EROFS); and an action that changes something in a frame, or
  * in it and those before it. One behind the last comes to be by that; if it fails there are as many
  * as before. */
@@ -129,7 +132,7 @@ int target_get(const struct views *views, enum view_kind kind, uint64_t frame,
 void target_cut(const struct write_target *target, uint64_t offset, uint64_t n, uint64_t *first,
                 uint64_t *last);
 
-/* Erases the elements that lie wholly in the bytes [first, last) of the body (erase.c). Errors as of
+/* Erases the elements that lie wholly in the bytes [first, last) of the body (punch.c). Errors as of
  * sfs_erase. */
 int target_erase(struct views *views, const struct write_target *target, uint64_t first,
                  uint64_t last);

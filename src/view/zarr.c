@@ -49,7 +49,7 @@ static void write_fill(FILE *out, const struct views *views)
     if (!fill || views->has_padding || !pixel_is_number(type)) {
         fputs("null", out);
     } else if (type->class == SFS_FLOAT) {
-        double value = pixel_value(type, fill);
+        double value = number_value(type, fill);
         if (isnan(value))
             fputs("\"NaN\"", out);
         else if (isinf(value))
@@ -59,9 +59,9 @@ static void write_fill(FILE *out, const struct views *views)
     } else if (type->is_boolean) {
         fputs(*fill ? "true" : "false", out);
     } else if (type->is_signed) {
-        fprintf(out, "%" PRId64, pixel_signed(type, pixel_bits(type, fill)));
+        fprintf(out, "%" PRId64, number_signed(type, number_bits(type, fill)));
     } else {
-        fprintf(out, "%" PRIu64, pixel_bits(type, fill));
+        fprintf(out, "%" PRIu64, number_bits(type, fill));
     }
 }
 

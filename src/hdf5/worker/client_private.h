@@ -74,10 +74,44 @@ static inline bool client_is_changing(const struct client *client)
 
 /* ---- client.c ---- */
 
+/* Starts the worker, unless one runs, which opens the file. -EPIPE: it has ended again, which is logged; -ENOMEM;
+ * errors of opening. */
+int client_begin(struct client *client);
+
 /* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
 int client_end_worker(struct client *client);
 
-/* ---- client_call.c: one call of a worker that runs ---- */
+/* Where errors of its file are said (why_say). */
+struct why *client_why(const struct client *client);
+
+/* ---- client_retry.c ---- */
+
+#define CLIENT_MOST_STRIKES 2 /* times that an object may end a worker */
+
+/* Logs how the worker ended that was asked for something of an object. Returns whether that is to blame:
+ * not if another process has killed it. */
+bool client_bury(struct client *client, enum worker_call call, uint64_t object, int error);
+
+/* Notes that an object has ended a worker. */
+void client_strike(struct client *client, uint64_t object);
+
+/* ---- client_known.c: answers that are kept (answers.h) ---- */
+
+/* Whether a question was answered before: then *results is the answer, in client->in. */
+bool client_knows(struct client *client, enum worker_call call, const struct wire *request,
+                  struct cursor *results);
+
+/* Keeps the answer of a call that has succeeded: unless it has said something in the log, or other files may
+ * have had to do with it. */
+void client_note_answer(const struct client *client, enum worker_call call,
+                        const struct wire *request, const struct cursor *results);
+void client_forget_answers(const struct client *client);
+
+/* The root of the file, in client->root, as it was said when the file was opened before; false: it was not. */
+bool client_knows_root(struct client *client);
+void client_note_root(const struct client *client);
+
+/* ---- client_exchange.c: one call of a worker that runs ---- */
 
 /* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
 int client_exchange(struct client *client, enum worker_call call, const struct wire *request,
@@ -98,8 +132,5 @@ int client_answer(struct client *client, enum message_kind kind);
 int client_note_change(struct client *client, int error);
 
 void client_describe_store(struct wire *wire, uint64_t number, const struct store *store);
-
-/* client.c: where errors of its file are said (why_say). */
-struct why *client_why(const struct client *client);
 
 #endif

@@ -1,9 +1,7 @@
 /* Writing and erasing: changes go into the cache, where the chunk becomes dirty. private.h says
  * what the forms of chunks are for. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <utlist.h>
 
 #include "cache/private.h"
 #include "common/interrupt.h"
@@ -600,60 +598,6 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
     return error;
 }
 
-/* ---- Forgetting ---- */
-
-/* Whether a chunk lies outside of the dims. */
-static bool is_outside(const struct layout *layout, const uint64_t *scaled)
-{
-    for (int i = 0; i < layout->rank; i++)
-        if (layout->dims[i] == 0 || scaled[i] > (layout->dims[i] - 1) / layout->chunk_dims[i])
-            return true;
-    return false;
-}
-
-/* With the lock held: drops chunks that are neither changing nor being encoded; returns whether
- * these were all. */
-static bool forget_idle(struct cache_dataset *dataset, bool only_outside)
-{
-    struct chunk *chunk, *next;
-    bool all = true;
-    HASH_ITER (hh, dataset->chunks, chunk, next) {
-        if (only_outside && !is_outside(dataset->layout, chunk->scaled))
-            continue;
-        bool idle = !chunk->changing && !chunk->encoding;
-        all &= idle;
-        if (idle) {
-            chunk_pin(chunk);
-            chunk_unlink(chunk);
-            chunk_unpin(chunk);
-        }
-    }
-    return all;
-}
-
-static void forget(struct cache_dataset *dataset, bool only_outside)
-{
-    struct cache *cache = dataset->cache;
-    pthread_mutex_lock(&cache->lock);
-    while (!forget_idle(dataset, only_outside))
-        pthread_cond_wait(&cache->changed, &cache->lock);
-    pthread_mutex_unlock(&cache->lock);
-}
-
-/* With the lock held, which is dropped: forgets a chunk when no thread is loading or changing it. */
-static void forget_chunk(struct cache_dataset *dataset, const uint64_t *scaled)
-{
-    struct cache *cache = dataset->cache;
-    struct chunk *chunk;
-    while ((chunk = chunk_find(dataset, scaled)) && (chunk->changing || chunk->encoding))
-        pthread_cond_wait(&cache->changed, &cache->lock);
-    if (!chunk)
-        return;
-    chunk_pin(chunk);
-    chunk_unlink(chunk);
-    chunk_unpin(chunk);
-}
-
 int cache_write_past(struct cache_dataset *dataset, const struct box *box, const void *elements)
 {
     struct cache *cache = dataset->cache;
@@ -665,49 +609,4 @@ int cache_write_past(struct cache_dataset *dataset, const struct box *box, const
         forget_chunk(dataset, piece.scaled);
     pthread_mutex_unlock(&cache->lock);
     return error;
-}
-
-void cache_evict(struct cache_dataset *dataset)
-{
-    struct cache *cache = dataset->cache;
-    struct chunk *chunk, *next;
-    pthread_mutex_lock(&cache->lock);
-    HASH_ITER (hh, dataset->chunks, chunk, next) {
-        if (!chunk_is_free(chunk) || chunk->dirty)
-            continue;
-        chunk_pin(chunk);
-        chunk_unlink(chunk);
-        chunk_unpin(chunk);
-        cache->evictions++;
-    }
-    pthread_mutex_unlock(&cache->lock);
-}
-
-void cache_forget_outside(struct cache_dataset *dataset)
-{
-    forget(dataset, true);
-    unfinished_cut(dataset);
-}
-
-void cache_forget(struct cache_dataset *dataset)
-{
-    forget(dataset, false);
-}
-
-void cache_hold(struct cache_dataset *dataset)
-{
-    struct cache *cache = dataset->cache;
-    pthread_mutex_lock(&cache->lock);
-    dataset->held++;
-    pthread_mutex_unlock(&cache->lock);
-}
-
-void cache_let_go(struct cache_dataset *dataset)
-{
-    struct cache *cache = dataset->cache;
-    pthread_mutex_lock(&cache->lock);
-    dataset->held--;
-    encoders_wake(cache);
-    pthread_cond_broadcast(&cache->freed);
-    pthread_mutex_unlock(&cache->lock);
 }

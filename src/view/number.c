@@ -1,11 +1,11 @@
 /* The numbers that elements are, in whatever byte order a file has them. */
-#include "view/value.h"
+#include "view/number.h"
 
 #include <endian.h>
 #include <math.h>
 #include <string.h>
 
-uint64_t pixel_bits(const struct sfs_type *type, const unsigned char *element)
+uint64_t number_bits(const struct sfs_type *type, const unsigned char *element)
 {
     uint64_t value = 0;
     uint32_t four;
@@ -20,7 +20,7 @@ uint64_t pixel_bits(const struct sfs_type *type, const unsigned char *element)
     return value;
 }
 
-int64_t pixel_signed(const struct sfs_type *type, uint64_t bits)
+int64_t number_signed(const struct sfs_type *type, uint64_t bits)
 {
     unsigned unused = 64 - 8 * (unsigned)type->size;
     return type->is_signed ? (int64_t)(bits << unused) >> unused : (int64_t)bits;
@@ -37,11 +37,11 @@ static double half(uint64_t bits)
     return bits >> 15 ? -value : value;
 }
 
-double pixel_value(const struct sfs_type *type, const unsigned char *element)
+double number_value(const struct sfs_type *type, const unsigned char *element)
 {
-    uint64_t bits = pixel_bits(type, element);
+    uint64_t bits = number_bits(type, element);
     if (type->class != SFS_FLOAT)
-        return type->is_signed ? (double)pixel_signed(type, bits) : (double)bits;
+        return type->is_signed ? (double)number_signed(type, bits) : (double)bits;
     if (type->size == sizeof(float)) {
         uint32_t narrow = (uint32_t)bits;
         float value;
@@ -53,7 +53,7 @@ double pixel_value(const struct sfs_type *type, const unsigned char *element)
     return type->size == sizeof(double) ? value : half(bits);
 }
 
-bool pixel_is_marked(const struct sfs_type *type, uint64_t bits)
+bool number_is_marked(const struct sfs_type *type, uint64_t bits)
 {
     return type->class == SFS_INTEGER && !type->is_signed &&
            bits == UINT64_MAX >> (64 - 8 * type->size);

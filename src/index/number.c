@@ -1,0 +1,36 @@
+/* The number of a chunk in an array: coordinates in row-major order, those of the unlimited axis slowest. */
+#include "index/index.h"
+
+#include <assert.h>
+
+#include "index/private.h"
+#include "store/store.h"
+
+bool index_number(int rank, const uint64_t *max_chunks, const uint64_t *scaled, uint64_t *number)
+{
+    uint64_t i = 0;
+    for (int axis = 0; axis < rank; axis++)
+        if (max_chunks[axis] == SFS_UNLIMITED)
+            i = scaled[axis];
+    for (int axis = 0; axis < rank; axis++)
+        if (max_chunks[axis] != SFS_UNLIMITED && (__builtin_mul_overflow(i, max_chunks[axis], &i) ||
+                                                  __builtin_add_overflow(i, scaled[axis], &i)))
+            return false;
+    *number = i;
+    return true;
+}
+
+void index_coordinates(const struct index *index, uint64_t number, uint64_t *scaled)
+{
+    int unlimited = -1;
+    for (int axis = index->rank - 1; axis >= 0; axis--) {
+        if (index->max_chunks[axis] == SFS_UNLIMITED && unlimited < 0) {
+            unlimited = axis;
+            continue;
+        }
+        scaled[axis] = number % index->max_chunks[axis];
+        number /= index->max_chunks[axis];
+    }
+    if (unlimited >= 0)
+        scaled[unlimited] = number;
+}
