@@ -87,8 +87,9 @@ static int export_dataset(struct export *export, struct sfs_dataset *from, const
     return error ? fail(error, "%s:%s", sfs_path(export->to), path) : 0;
 }
 
-static int export_one(void *context, struct sfs_file *from_file, struct sfs_file *to)
+static int export_one(void *context, struct sfs_file *from_file, struct sfs_file *to, FILE *out)
 {
+    (void)out;
     struct export *export = context;
     export->from = from_file;
     export->to = to;

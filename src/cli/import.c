@@ -84,6 +84,7 @@ static const struct option options[] = {
 struct import {
     struct target source, destination;
     struct sfs_file *from, *to;
+    FILE *out; /* what is printed */
     const char *undefined, *chunk;
     bool all, dense, has_choice; /* the last: something is asked for that looks at values */
     enum goal goal;
@@ -231,17 +232,17 @@ static int set_chunk(const struct import *import, const struct sfs_dataset_info 
 static void print_done(const struct import *import, const char *path, const struct choice *choice)
 {
     static const char *const names[] = {"selection", "values"};
-    print_text(stdout, path);
+    print_text(import->out, path);
     for (int i = 0; i < TRIED_SECTIONS && import->goal != GOAL_PLAIN; i++) {
         const struct candidate *of = &choice->of[i];
         if (!choice->is_made[i])
             continue;
         if (*of->first)
-            printf(" --filter %s:%s", names[i], of->first);
+            fprintf(import->out, " --filter %s:%s", names[i], of->first);
         if (*of->second || !*of->first)
-            printf(" --filter %s:%s", names[i], *of->second ? of->second : "none");
+            fprintf(import->out, " --filter %s:%s", names[i], *of->second ? of->second : "none");
     }
-    putchar('\n');
+    putc('\n', import->out);
 }
 
 /* Makes the sparse dataset and fills it. */
@@ -442,11 +443,12 @@ static int import_all(struct import *import)
     return tree_walk(import->from, import_object, import);
 }
 
-static int import_between(void *context, struct sfs_file *from, struct sfs_file *to)
+static int import_between(void *context, struct sfs_file *from, struct sfs_file *to, FILE *out)
 {
     struct import *import = context;
     import->from = from;
     import->to = to;
+    import->out = out;
     return import->all ? import_all(import) : import_one(import);
 }
 

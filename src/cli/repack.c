@@ -297,8 +297,9 @@ static int copy_links(void *context, const char *path, uint64_t address, enum sf
 
 /* ---- The command ---- */
 
-static int copy_all(void *context, struct sfs_file *from, struct sfs_file *to)
+static int copy_all(void *context, struct sfs_file *from, struct sfs_file *to, FILE *out)
 {
+    (void)out;
     struct repack all = {.from = from, .to = to, .filters = context}, *repack = &all;
     struct stat st;
     struct place *place, *next;

@@ -105,14 +105,13 @@ struct copying {
 /* Nobody else sees a new one before it is known what it may show. */
 static int copy_once(void *context, FILE *out)
 {
-    (void)out;
     struct copying *copying = context;
     mode_t mode = copying->mode & S_IRWXU ? copying->mode & S_IRWXU : S_IRUSR;
     sfs_discard(copying->to); /* what was copied of another state */
     copying->to = NULL;
     int code = copying->is_new ? destination_create(copying->to_path, mode, &copying->to)
                                : destination_open(copying->to_path, mode, &copying->to);
-    return code ? code : copying->action(copying->context, copying->from, copying->to);
+    return code ? code : copying->action(copying->context, copying->from, copying->to, out);
 }
 
 /* A new one to those to whom the source is shown, and all that it has led to. */
@@ -130,7 +129,7 @@ static int copy_within(const char *path, copy_action action, void *context)
 {
     struct sfs_file *file;
     int code = destination_open(path, 0, &file);
-    return code ? code : destination_close(file, action(context, file, file));
+    return code ? code : destination_close(file, action(context, file, file, stdout));
 }
 
 int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t most_copied,
