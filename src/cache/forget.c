@@ -1,9 +1,5 @@
-/* Chunks that are dropped from memory, with what was written to them, or not. */
-
+/* Chunks that are dropped from memory: with what was written to them (forgotten), or only clean ones (evicted). */
 #include "cache/private.h"
-#include "chunk/heap_form.h"
-#include "chunk/piece.h"
-#include "store/store.h"
 
 /* Whether a chunk lies outside of the dims. */
 static bool is_outside(const struct layout *layout, const uint64_t *scaled)

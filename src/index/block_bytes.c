@@ -1,7 +1,4 @@
 /* What blocks of all kinds of indexes have in common: how they begin, and their elements. */
-#include "index/index.h"
-
-#include <assert.h>
 #include <inttypes.h>
 
 #include "index/private.h"

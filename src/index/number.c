@@ -1,10 +1,5 @@
 /* The number of a chunk in an array: coordinates in row-major order, those of the unlimited axis slowest. */
-#include "index/index.h"
-
-#include <assert.h>
-
 #include "index/private.h"
-#include "store/store.h"
 
 bool index_number(int rank, const uint64_t *max_chunks, const uint64_t *scaled, uint64_t *number)
 {

@@ -1,4 +1,4 @@
-/* Starting a worker, asking it, and what becomes of it when it dies. */
+/* Starting a worker, ending it, and what it is told besides questions (client_retry.c). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 #include "common/clock.h"
 #include "common/interrupt.h"
 #include "hdf5/private.h"
-#include "hdf5/worker/answers.h"
 #include "hdf5/worker/client_private.h"
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"

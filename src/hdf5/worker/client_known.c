@@ -1,9 +1,7 @@
 /* What workers have said of a file that is as it was: nobody is asked again. */
 
-#include "hdf5/private.h"
 #include "hdf5/worker/answers.h"
 #include "hdf5/worker/client_private.h"
-#include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
 /* Calls that do nothing but say what the file is. A worker that answers the last of these knows the

@@ -9,9 +9,7 @@
 
 #include "common/log.h"
 #include "hdf5/private.h"
-#include "hdf5/worker/answers.h"
 #include "hdf5/worker/client_private.h"
-#include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
 #define MOST_TRIES 3  /* of one call, whatever ends the worker */
