@@ -57,13 +57,6 @@ int file_read(struct store *store, uint64_t address, void *buffer, size_t n, str
     return atomic_load(&store->lost_lock) && !store_is_as_shared(store) ? -ESTALE : error;
 }
 
-/* A file that cannot grow concerns all that is in it: -ENOSPC, as -EFBIG is an error of one
- * dataset. */
-static int disk_error(int number)
-{
-    return number == EFBIG ? -ENOSPC : -number;
-}
-
 int file_check_end(struct store *store)
 {
     struct stat st;
@@ -100,7 +93,7 @@ int file_put(struct store *store, uint64_t address, const void *bytes, size_t n,
     if (error) {
         store_say(store, NULL, "cannot write %zu bytes at address %llu: %s", n,
                   (unsigned long long)address, strerror(-error));
-        error = disk_error(-error);
+        error = file_error(error);
     }
     if (*done > 0 && address + *done > store->file_end)
         store->file_end = address + *done;
@@ -178,7 +171,7 @@ int file_set_end(struct store *store, uint64_t end)
         error = journal_mark_passed(store);
     if (!error && ftruncate(store->fd, (off_t)end) < 0) {
         store_say(store, NULL, "cannot set its end: %s", strerror(errno));
-        error = disk_error(errno);
+        error = file_error(-errno);
     }
     if (error)
         return error;

@@ -16,7 +16,7 @@ static int put_buffer(struct journal *journal)
     size_t done;
     int error = io_write_at(journal->fd, journal->at, journal->buffer, journal->filled, &done);
     if (error)
-        return error;
+        return file_error(error);
     journal->at += journal->filled;
     journal->filled = 0;
     return 0;

@@ -2,6 +2,7 @@
 #ifndef SPARSEFS_STORE_PRIVATE_H
 #define SPARSEFS_STORE_PRIVATE_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -297,6 +298,12 @@ int neighbour_open(struct store *store, const char *path, bool or_new);
 
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);
+
+/* A file that cannot grow concerns all that is in it: -ENOSPC, as -EFBIG is an error of one dataset. */
+static inline int file_error(int error)
+{
+    return error == -EFBIG ? -ENOSPC : error;
+}
 
 /* bytes.c: n bytes of the file; behind its end a writable store has zeros. The caller of what
  * changes it holds `change`, or is the only one to use the store. */

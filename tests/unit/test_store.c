@@ -971,7 +971,7 @@ static void a_full_disk_is_reported_and_nothing_is_lost(void **state)
     unset(&after, store, 0, 1);
     const struct rlimit fuller = {10 * PAGE, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &fuller);
-    assert_int_equal(store_commit(store), -EFBIG);
+    assert_int_equal(store_commit(store), -ENOSPC);
     assert_true(is_equal(store, &after));
     setrlimit(RLIMIT_FSIZE, &enough);
     struct store *copy;
