@@ -2,7 +2,6 @@
  * that want the same part of one chunk load it once. */
 #include <errno.h>
 #include <stdlib.h>
-#include <utlist.h>
 
 #include "cache/private.h"
 #include "common/interrupt.h"
@@ -13,11 +12,6 @@
  * cache could hold only a few of them. */
 #define WHOLE_BYTES ((size_t)1 << 20)
 #define WHOLE_SHARE 8
-
-/* A packed form is turned into a dense one, which can be lent instead of being rendered for each
- * read, where that takes no more than this factor of its memory and a small share of the cache. */
-#define DENSE_TIMES 2
-#define DENSE_SHARE 8
 
 static bool is_read_whole(const struct cache *cache, const struct layout *layout)
 {
@@ -38,13 +32,6 @@ static unsigned missing_parts(const struct layout *layout, const struct cache_fo
     return parts;
 }
 
-static bool may_be_dense(const struct cache *cache, const struct layout *layout,
-                         size_t packed_bytes)
-{
-    return !layout->slots && layout->chunk_bytes <= size_product(DENSE_TIMES, packed_bytes) &&
-           layout->chunk_bytes <= cache->limit / DENSE_SHARE;
-}
-
 /* An upper bound for the memory of the parts, without the stored bytes. */
 static size_t most_bytes(const struct cache *cache, const struct layout *layout,
                          const struct chunk_record *record, unsigned missing)
@@ -55,39 +42,6 @@ static size_t most_bytes(const struct cache *cache, const struct layout *layout,
     size_t bytes = layout->ops->decode_bytes(layout, record, missing);
     bool both = layout->ops->is_sparse && may_be_dense(cache, layout, bytes);
     return both ? size_sum(bytes, dense) : bytes;
-}
-
-/* Turns the decoded form into the one to be cached. */
-static int choose_form(struct cache *cache, const struct layout *layout, unsigned wanted,
-                       unsigned missing, struct cache_form *form)
-{
-    if (!layout->ops->is_sparse)
-        return 0;
-    if ((wanted & PART_PACKED) && !form->has_values)
-        return form_add_values(layout, form, &cache->pool);
-    if ((wanted & PART_PACKED) || !(missing & PART_VALUES) ||
-        !may_be_dense(cache, layout, form_bytes(form)))
-        return 0;
-
-    if (form->value_size == layout->chunk_bytes) { /* all is defined: values are elements */
-        form->elements = form->values;
-        form->element_size = form->value_size;
-    } else {
-        int error = form_add_elements(layout, form, &cache->pool);
-        if (error)
-            return error;
-        pool_put(&cache->pool, form->values, form->value_size);
-    }
-    form->values = NULL;
-    form->value_size = 0;
-    form->has_values = false;
-    if ((missing & PART_DEFINED) && !(wanted & PART_DEFINED)) {
-        runs_free(&form->defined);
-        free(form->order);
-        form->order = NULL;
-        form->has_defined = false;
-    }
-    return 0;
 }
 
 /* Moves the new parts into a form; the lock is held. Readers of the old parts do not look at these

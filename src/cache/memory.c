@@ -1,6 +1,5 @@
 /* The memory limit: counting, evicting, and waiting for memory. Does no input or output, except where
  * the cache has no encoder threads. */
-#include <errno.h>
 #include <utlist.h>
 
 #include "cache/private.h"
@@ -13,9 +12,6 @@
 
 /* Room is left for as many encoders as fit into this share of the limit. */
 #define ENCODE_SHARE 4
-
-/* When memory is short an open chunk is condensed if that leaves no more than this share of it. */
-#define CONDENSED_SHARE 8
 
 int chunk_check_bytes(const struct chunk *chunk, size_t bytes)
 {
@@ -48,8 +44,7 @@ static struct chunk *condensable(struct cache *cache)
     struct chunk *chunk;
     unsigned looked_at = 0;
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
-        if (chunk->open && chunk_is_free(chunk) && chunk->dataset->layout->ops->is_sparse &&
-            chunk->condensed_bytes < chunk->form_bytes / CONDENSED_SHARE)
+        if (chunk_is_free(chunk) && is_worth_condensing(chunk))
             return chunk;
         if (++looked_at == LOOKED_AT)
             break;

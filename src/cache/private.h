@@ -400,4 +400,21 @@ void encoders_end(struct cache *cache);
 /* With the lock held, which is dropped: forgets a chunk when no thread is loading or changing it. */
 void forget_chunk(struct cache_dataset *dataset, const uint64_t *scaled);
 
+/* ---- choose_form.c ---- */
+
+/* Whether a packed form of so many bytes may become a dense one. */
+bool may_be_dense(const struct cache *cache, const struct layout *layout, size_t packed_bytes);
+
+/* Turns a decoded form, of which the missing parts were added, into the one to be cached: by what is wanted
+ * of it (PART_...). Errors of form_add_values and form_add_elements. */
+int choose_form(struct cache *cache, const struct layout *layout, unsigned wanted, unsigned missing,
+                struct cache_form *form);
+
+/* Whether a change opens a chunk, or makes another packed form of the old one (NULL: of none). rewritten:
+ * bytes that writes to its packed forms have copied, with this one; 0: it copies none. */
+bool opens_for_change(const struct layout *layout, const struct cache_form *old, size_t rewritten);
+
+/* Whether condensing makes an open chunk much smaller. */
+bool is_worth_condensing(const struct chunk *chunk);
+
 #endif

@@ -12,10 +12,6 @@
 
 #define ASK_EVERY 4096 /* chunks, between two checks for an interruption */
 
-/* Every write to a packed form copies it. That is right for a few small writes: a chunk is opened
- * once they would have copied this share of it. */
-#define PACKED_SHARE 8
-
 /* A change of one chunk: elements get values, or become undefined. */
 struct chunk_change {
     /* The elements: a box of the chunk, or (count NULL) positions. */
@@ -395,9 +391,7 @@ static int change_form(struct chunk *chunk, const struct chunk_change *change)
     if (!change->whole)
         rewritten = chunk->rewritten + bytes;
     bool is_first = chunk->state == CHUNK_ABSENT && !change->count; /* copies no form */
-    bool opens = !layout->ops->is_sparse || (old && old->elements) ||
-                 (!is_first && rewritten > layout->chunk_bytes / PACKED_SHARE);
-    opens = opens && !layout->slots; /* an open form has no heap */
+    bool opens = opens_for_change(layout, old, is_first ? 0 : rewritten);
     if (opens)
         bytes = form_open_bytes(layout);
     int error = chunk_check_bytes(chunk, bytes);

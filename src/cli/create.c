@@ -6,7 +6,7 @@
 
 #include "cli/copy_sequences.h"
 #include "cli/options.h"
-#include "cli/storage.h"
+#include "cli/storage_words.h"
 #include "cli/target.h"
 
 static const char help[] =

@@ -7,7 +7,7 @@
 
 #include "cli/linked.h"
 #include "cli/options.h"
-#include "cli/storage.h"
+#include "cli/storage_words.h"
 #include "cli/target.h"
 #include "cli/tree.h"
 #include "common/json.h"

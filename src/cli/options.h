@@ -45,6 +45,9 @@ int number_parse(const char *command, const char *option, const char *text, uint
 #define MOST_FILTERS       32 /* of one section, as of a pipeline of libhdf5 */
 #define MOST_FILTER_VALUES 16 /* of one filter */
 
+/* A decimal number at *text, which is moved behind it; false: there is none, or no such one. */
+bool number_take(const char **text, uint64_t *number);
+
 struct filters {
     bool given[SFS_SECTIONS]; /* also if what was given is that there are none */
     size_t n[SFS_SECTIONS];

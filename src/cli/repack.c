@@ -10,7 +10,7 @@
 #include "cli/copy_sequences.h"
 #include "cli/options.h"
 #include "cli/progress.h"
-#include "cli/storage.h"
+#include "cli/storage_words.h"
 #include "cli/target.h"
 #include "cli/tree.h"
 #include "common/hash.h"

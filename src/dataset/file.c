@@ -167,9 +167,9 @@ int file_over(struct store *store, const struct common_cache *common,
     filters_provide();
     pthread_once(&plugins_sifted, hdf5_sift_plugins);
     if (!error) {
-        error = create && file->has_worker ? hdf5_create_apart(store, &file->hdf5)
+        error = create && file->has_worker ? hdf5_create_in_worker(store, &file->hdf5)
                 : create                   ? hdf5_create(store, &file->hdf5)
-                : file->has_worker         ? hdf5_open_apart(store, &file->hdf5)
+                : file->has_worker         ? hdf5_open_in_worker(store, &file->hdf5)
                                            : hdf5_open(store, &file->hdf5);
         if (!error && create)
             error = hdf5_flush(file->hdf5);

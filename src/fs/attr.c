@@ -71,37 +71,6 @@ bool mount_is_directory(const struct node *node, struct inode inode)
     return inode.entry >= ENTRY_FRAMES && inode.entry <= ENTRY_CONTROL;
 }
 
-static bool is_doubtful(const struct mount *mount, struct inode inode)
-{
-    const struct node *node = inode.entry == ENTRY_NODE ? node_get(mount->nodes, inode.node) : NULL;
-    return node && node->is_doubtful;
-}
-
-/* Also of what was removed just now. */
-static bool is_of_folder(const struct mount *mount, struct inode inode)
-{
-    const struct node *node = mount->files ? node_get(mount->nodes, inode.node) : NULL;
-    return mount->files && inode.entry == ENTRY_NODE && (!node || node_is_of_folder(node));
-}
-
-double mount_name_timeout(const struct mount *mount, struct inode inode)
-{
-    if (is_of_folder(mount, inode) && !is_doubtful(mount, inode))
-        return mount_folder_timeout(mount);
-    return is_doubtful(mount, inode) || inode.entry == ENTRY_TEMPORARY ||
-                   inode.entry == ENTRY_GROUP_JSON
-               ? 0
-           : mount->follow ? follow_timeout(mount->follow)
-                           : MOUNT_TIMEOUT_SECONDS;
-}
-
-static double timeout_of(const struct mount *mount, struct inode inode)
-{
-    bool is_live = inode.entry == ENTRY_GROUP_JSON ||
-                   (inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW);
-    return is_live || mount->follow || is_doubtful(mount, inode) ? 0 : MOUNT_TIMEOUT_SECONDS;
-}
-
 bool mount_shows_nothing(struct mount *mount, const struct node *node, struct views *views,
                          struct inode inode)
 {
@@ -134,7 +103,7 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
 {
     enum view_kind kind = inode_view(inode);
     uint64_t size = 0, allocated = 0;
-    *timeout = timeout_of(mount, inode);
+    *timeout = mount_attribute_timeout(mount, inode);
     notify_known(mount->notify, inode);
     mount_apply_staged(mount, node, inode);
     if (!size_of(mount, node, views, inode, &size, &allocated))
@@ -260,7 +229,7 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, d
     struct views *views;
     if (!node)
         return -ESTALE;
-    *timeout = timeout_of(mount, inode);
+    *timeout = mount_attribute_timeout(mount, inode);
     notify_known(mount->notify, inode);
     if (inode.entry == ENTRY_NODE && node_is_of_folder(node)) {
         *timeout = mount_folder_timeout(mount);

@@ -10,17 +10,9 @@
 #include "fs/mount.h"
 #include "fs/link_names.h"
 
-#define TIMEOUT_SECONDS 1.0
-
 #define READ_BITS    0444
 #define WRITE_BITS   0222
 #define EXECUTE_BITS 0111
-
-double mount_folder_timeout(const struct mount *mount)
-{
-    bool is_sooner = mount->follow && follow_timeout(mount->follow) < TIMEOUT_SECONDS;
-    return is_sooner ? follow_timeout(mount->follow) : TIMEOUT_SECONDS;
-}
 
 /* A descriptor of what a node is, or -errno; -ESTALE: something else has its place. */
 static int find(struct mount *mount, const struct node *node, struct stat *st)

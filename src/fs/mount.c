@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fs/daemon/regular.h"
+#include "fs/daemon/periodic.h"
 
 /* Frames that take more than this share of the cache do not wait in it to be closed. */
 #define FRESH_SHARE 4
@@ -170,7 +170,8 @@ int mount_create_of_folder(struct mount *mount, const struct options *options,
     if (!error && mount->is_writable)
         error = create_for_writing(mount, folder_path(mounted_files_folder(files)));
     if (!error && mount->is_writable && options->commit_interval)
-        error = regular_create(options->commit_interval, commit_regularly, mount, &mount->regular);
+        error =
+            periodic_create(options->commit_interval, commit_regularly, mount, &mount->periodic);
     if (!error && options->follow > 0)
         error = follow_create(mount->nodes, options->follow, &mount->follow);
     mounted_files_set_calls(files, &calls, mount);
@@ -204,7 +205,7 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
 
 int mount_destroy(struct mount *mount)
 {
-    regular_destroy(mount->regular);
+    periodic_destroy(mount->periodic);
     matrices_destroy(mount->matrices); /* whose files are closed next */
     if (mount->files)                  /* the thread that follows must use none */
         mounted_files_interrupt(mount->files);

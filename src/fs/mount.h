@@ -28,7 +28,7 @@
 
 #define MOUNT_BECOMING 16
 
-struct regular;
+struct periodic;
 
 struct mount {
     const struct options *options;
@@ -47,9 +47,9 @@ struct mount {
     pthread_mutex_t becoming[MOUNT_BECOMING];
     /* NULL, down to notify, unless is_writable: */
     struct times *times;
-    struct fresh *fresh;     /* of the file; NULL of a folder: struct mounted_file has it */
-    struct commits *commits; /* the same */
-    struct regular *regular; /* commits what is written in a folder; NULL of a file */
+    struct fresh *fresh;       /* of the file; NULL of a folder: struct mounted_file has it */
+    struct commits *commits;   /* the same */
+    struct periodic *periodic; /* commits what is written in a folder; NULL of a file */
     struct staging *staging;
     struct temporaries *temporaries;
     struct matrices *matrices;
@@ -108,8 +108,13 @@ bool mount_shows_nothing(struct mount *mount, const struct node *node, struct vi
 
 bool mount_is_directory(const struct node *node, struct inode inode);
 
-/* How long the kernel may keep names of an inode, in seconds. */
+/* ---- timeouts.c: how long the kernel may keep names and attributes of an inode, in seconds ---- */
+
 double mount_name_timeout(const struct mount *mount, struct inode inode);
+double mount_attribute_timeout(const struct mount *mount, struct inode inode);
+
+/* Of what is the folder's: the kernel is not notified of changes by others. */
+double mount_folder_timeout(const struct mount *mount);
 
 /* ---- lookup.c ---- */
 
@@ -225,9 +230,6 @@ void directory_read_open(struct mount *mount, struct directory *directory, fuse_
                          size_t size, off_t offset, bool plus);
 
 /* ---- in_folder.c: what is the folder's: all above the root groups of its files ---- */
-
-/* How long the kernel keeps names and attributes: it is not notified of changes by others. */
-double mount_folder_timeout(const struct mount *mount);
 
 /* As mount_lookup of a name, and mount_attributes. */
 int mount_lookup_in_folder(struct mount *mount, const struct node *directory, const char *name,

@@ -63,7 +63,7 @@ bool hdf5_has_workers(void)
     return nothing != NULL;
 }
 
-int hdf5_open_apart(struct store *store, struct hdf5 **out)
+int hdf5_open_in_worker(struct store *store, struct hdf5 **out)
 {
     struct hdf5 *hdf5 = calloc(1, sizeof(*hdf5));
     if (!hdf5)
@@ -86,14 +86,14 @@ int hdf5_open_apart(struct store *store, struct hdf5 **out)
 }
 
 /* Nothing of others is in a new file: ours makes it. */
-int hdf5_create_apart(struct store *store, struct hdf5 **out)
+int hdf5_create_in_worker(struct store *store, struct hdf5 **out)
 {
     struct hdf5 *hdf5;
     int error = hdf5_create(store, &hdf5);
     if (error)
         return error;
     hdf5_close(hdf5);
-    return hdf5_open_apart(store, out);
+    return hdf5_open_in_worker(store, out);
 }
 
 int hdf5_open(struct store *store, struct hdf5 **hdf5)

@@ -45,7 +45,7 @@ int hdf5_open(struct store *store, struct hdf5 **hdf5);
  * docs/security.md says what such a process may do. The program must have one thread only, and
  * should have no secrets in memory, when it starts the first, from which the others are forked. */
 
-/* From now on hdf5_open_apart can be called; calls on datatypes and elements that have no owner
+/* From now on hdf5_open_in_worker can be called; calls on datatypes and elements that have no owner
  * (but hdf5_type_of_name and hdf5_convert) are done in one without a file; and the hdf5_filter_
  * functions run filters in other such processes, into which plugins are loaded. memory: bytes of
  * address space of a process, timeout: nanoseconds of a call, after which it is ended. The filters
@@ -69,7 +69,7 @@ void hdf5_answer_directly(bool on);
  * What a call changes is in the store when the call has succeeded, and nothing of it if it has not.
  * Everything is -EROFS that would change the file when that process has ended and cannot be started
  * again, which is what hdf5_is_lost says. */
-int hdf5_open_apart(struct store *store, struct hdf5 **hdf5);
+int hdf5_open_in_worker(struct store *store, struct hdf5 **hdf5);
 bool hdf5_is_lost(const struct hdf5 *hdf5);
 
 /* A new HDF5 file (superblock version 3, no user block) in an empty writable store (else -EINVAL);
@@ -77,7 +77,7 @@ bool hdf5_is_lost(const struct hdf5 *hdf5);
 int hdf5_create(struct store *store, struct hdf5 **hdf5);
 
 /* The same, for a process of its own. */
-int hdf5_create_apart(struct store *store, struct hdf5 **hdf5);
+int hdf5_create_in_worker(struct store *store, struct hdf5 **hdf5);
 
 /* Makes everything that libhdf5 holds in memory visible in the store, with the superblock's end at
  * the store's and without the mark of a writer. It comes right before store_commit: until then

@@ -134,7 +134,7 @@ def test_every_option_is_in_the_help_and_in_the_manual():
         options = set(re.findall(r"(?m)^  (--[a-z-]+)", done(command, "--help")))
         source = (TOP / f"src/cli/{command}.c").read_text()
         if "STORAGE_OPTIONS," in source:
-            source += (TOP / "src/cli/storage.h").read_text()
+            source += (TOP / "src/cli/storage_words.h").read_text()
         assert options == {"--" + name for name in re.findall(r'\{"([a-z-]+)", \w+_argument', source)}
         for option in options:
             assert option in manual, option

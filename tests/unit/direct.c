@@ -126,7 +126,7 @@ static void compare_file(struct comparison *comparison, struct store *store)
 {
     uint64_t root = 0;
     int own_error = direct_open(store, PATIENT, &comparison->direct, &root);
-    int error = hdf5_open_apart(store, &comparison->hdf5);
+    int error = hdf5_open_in_worker(store, &comparison->hdf5);
     if (own_error != -EAGAIN && own_error != error)
         differ(comparison, "opening, and the root", root, own_error, error);
     if (!own_error && !error && root != hdf5_root(comparison->hdf5))

@@ -8,15 +8,15 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "fs/daemon/regular.h"
+#include "fs/daemon/periodic.h"
 
 struct commits {
     struct sfs_file *file;
     struct fresh *fresh;
-    struct regular *regular; /* or NULL */
-    atomic_bool has_changes; /* since the last commit */
-    pthread_rwlock_t held;   /* for reading while something is committed: many share one commit */
-    pthread_mutex_t lock;    /* guards what follows */
+    struct periodic *periodic; /* or NULL */
+    atomic_bool has_changes;   /* since the last commit */
+    pthread_rwlock_t held;     /* for reading while something is committed: many share one commit */
+    pthread_mutex_t lock;      /* guards what follows */
     unsigned failures;
     int error; /* of the last failure */
 };
@@ -95,7 +95,8 @@ int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
     init_held(&commits->held);
     commits->file = file;
     commits->fresh = fresh;
-    int error = seconds ? regular_create(seconds, commit_regularly, commits, &commits->regular) : 0;
+    int error =
+        seconds ? periodic_create(seconds, commit_regularly, commits, &commits->periodic) : 0;
     if (error)
         commits_destroy(commits);
     else
@@ -107,7 +108,7 @@ void commits_destroy(struct commits *commits)
 {
     if (!commits)
         return;
-    regular_destroy(commits->regular);
+    periodic_destroy(commits->periodic);
     pthread_rwlock_destroy(&commits->held);
     pthread_mutex_destroy(&commits->lock);
     free(commits);

@@ -9,7 +9,7 @@ struct commits;
 
 /* seconds: between commits in the background, which leave out frames that are fresh; 0: only
  * commits_in_background makes some. file is open for writing and, like fresh, outlives this. -ENOMEM;
- * errors of regular_create. commits_destroy waits for a background commit; NULL is fine. */
+ * errors of periodic_create. commits_destroy waits for a background commit; NULL is fine. */
 int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
                    struct commits **commits);
 void commits_destroy(struct commits *commits);

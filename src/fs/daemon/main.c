@@ -18,7 +18,7 @@
 #include "common/thread.h"
 #include "config.h"
 #include "dataset/together.h"
-#include "fs/daemon/background.h"
+#include "fs/daemon/detach.h"
 #include "fs/interrupt.h"
 #include "fs/daemon/loop.h"
 #include "fs/daemon/messages.h"

@@ -12,7 +12,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-#include "fs/daemon/background.h"
+#include "fs/daemon/detach.h"
 #include "fs/fuse.h"
 #include "fs/daemon/options.h"
 

@@ -1,7 +1,7 @@
 /* Daemonising: the parent process stays until the child reports success or failure, and returns its
  * exit code, with stderr still the user's. */
-#ifndef SPARSEFS_FS_DAEMON_BACKGROUND_H
-#define SPARSEFS_FS_DAEMON_BACKGROUND_H
+#ifndef SPARSEFS_FS_DAEMON_DETACH_H
+#define SPARSEFS_FS_DAEMON_DETACH_H
 
 #include <stdbool.h>
 

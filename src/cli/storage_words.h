@@ -1,7 +1,7 @@
 /* Options of commands that make sparse datasets: how a dataset is stored, where HDF5 leaves a
  * choice, and what is said of it. */
-#ifndef SPARSEFS_CLI_STORAGE_H
-#define SPARSEFS_CLI_STORAGE_H
+#ifndef SPARSEFS_CLI_STORAGE_WORDS_H
+#define SPARSEFS_CLI_STORAGE_WORDS_H
 
 #include "cli/options.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/storage.h"
+#include "cli/storage_words.h"
 
 /* Words and what they stand for, ascending from 0. */
 static const char *const kinds[] = {

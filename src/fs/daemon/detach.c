@@ -1,5 +1,5 @@
 /* Forking before anything is opened, detaching when the mount works. */
-#include "fs/daemon/background.h"
+#include "fs/daemon/detach.h"
 
 #include <errno.h>
 #include <fcntl.h>
