@@ -1137,7 +1137,8 @@ typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, cons
  * chunks of dense datasets lie in the file and not over each other. What it finds goes to report,
  * in this thread, and not to the log, which has only what the disk refuses to read of metadata, and
  * that a process of libhdf5 has ended. -EINVAL: the file is open for writing; -EAGAIN: it is
- * followed and has moved on: what was reported is to be discarded; -ENOMEM. */
+ * followed and has moved on: what was reported is to be discarded; -EINTR: so it is then;
+ * -ENOMEM. */
 SFS_API int sfs_check(struct sfs_file *file, sfs_check_function report, void *context);
 
 /* All elements as text: a single value bare, otherwise one line per row of the last axis, values

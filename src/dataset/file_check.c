@@ -53,7 +53,7 @@ struct checking {
     /* Of the dataset at hand: */
     struct sfs_dataset *dataset;
     struct layout layout; /* of a sparse one: a copy, whose errors go to `why` */
-    int told[MOST_TOLD]; /* missing filters that were reported */
+    int told[MOST_TOLD];  /* missing filters that were reported */
     size_t n_told;
 };
 
@@ -73,7 +73,7 @@ static void report(struct checking *checking, enum sfs_finding finding, const ch
  * check. */
 static int found(struct checking *checking, int error, const char *path, const char *what)
 {
-    if (error == -ENOMEM || error == STORE_MOVED)
+    if (error == -ENOMEM || error == -EINTR || error == STORE_MOVED)
         return error;
     if (error && checking->why.text[0])
         report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, "", checking->why.text);

@@ -27,6 +27,18 @@ struct calling {
     size_t batch;
 };
 
+/* The process that has the file, which describes its datatype to who has the elements, may say anything. */
+static int check_size(const struct calling *calling)
+{
+    const struct sfs_dataset *dataset = calling->dataset;
+    if (calling->slots->size == slots_stored_size(&dataset->info.type))
+        return 0;
+    log_error("%s: %s: libhdf5's processes do not agree on the bytes of an element",
+              sfs_path(dataset->file), dataset->path);
+    slots_free(calling->slots);
+    return -EIO;
+}
+
 static int begin(struct calling *calling, struct sfs_dataset *dataset, const struct box *box)
 {
     const struct sfs_encoded *encoded = &dataset->info.encoded_type;
@@ -47,7 +59,7 @@ static int begin(struct calling *calling, struct sfs_dataset *dataset, const str
     if (error == -EOPNOTSUPP)
         log_error("%s: %s: %s", sfs_path(dataset->file), dataset->path, why.text);
     calling->batch = size < BATCH_BYTES / BATCH_ELEMENTS ? BATCH_ELEMENTS : BATCH_BYTES / size + 1;
-    return error;
+    return error ? error : check_size(calling);
 }
 
 /* ---- Reading ---- */
@@ -258,9 +270,7 @@ int elements_as_stored(struct sfs_dataset *dataset, const void *elements, uint64
     if (error)
         return error;
     size_t bytes = slot_stored_bytes(calling.slots, &all);
-    if (calling.slots->size != dataset->info.type.size)
-        error = -EOPNOTSUPP;
-    else if (bytes > MOST_BYTES)
+    if (bytes > MOST_BYTES)
         error = -EFBIG;
     *stored = error ? NULL : malloc(bytes ? bytes : 1);
     if (!error && !*stored)

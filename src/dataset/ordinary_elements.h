@@ -14,7 +14,8 @@ int ordinary_read(struct sfs_dataset *dataset, const struct box *box, void **ele
 int ordinary_write(struct sfs_dataset *dataset, const struct box *box, const void *elements);
 
 /* n elements of a structured dataset, in the form of sfs_read_elements, as stored (format/slots.h); the
- * caller frees *stored. -EFBIG: in more than 128 MiB; -EOPNOTSUPP; -ENOMEM. */
+ * caller frees *stored. -EFBIG: in more than 128 MiB; -EIO, which is logged; -EOPNOTSUPP;
+ * -ENOMEM. */
 int elements_as_stored(struct sfs_dataset *dataset, const void *elements, uint64_t n, char **stored,
                        size_t *stored_n);
 

@@ -341,8 +341,9 @@ static void what_the_check_cannot_read_is_a_finding_that_says_why(void **state)
 
 /* ---- Virtual datasets ---- */
 
-#define SOURCES 2
-#define WIDTH   6
+#define MAPPINGS 600 /* more than are looked at between two questions */
+#define SOURCES  2
+#define WIDTH    6
 
 /* Of the other byte order, so that libhdf5 has to read them, and of the same. */
 static void make_virtual(bool is_converted)
@@ -434,6 +435,54 @@ static void sources_that_cannot_be_read_are_no_fill_value(void **state)
     }
 }
 
+/* That many questions are answered with no. */
+static bool is_wanted_no_more(void *context)
+{
+    unsigned *left = context;
+    return *left == 0 || (--*left, false);
+}
+
+/* Of so many parts that it is asked for while they are looked at. */
+static void make_patched(void)
+{
+    const hsize_t dims = MAPPINGS, one = 1;
+    hid_t whole = H5Screate_simple(1, &dims, NULL), part = H5Screate_simple(1, &one, NULL);
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    for (hsize_t i = 0; i < dims; i++) {
+        H5Sselect_hyperslab(whole, H5S_SELECT_SET, &i, NULL, &one, NULL);
+        assert_true(H5Pset_virtual(dcpl, whole, "nowhere.h5", "s", part) >= 0);
+    }
+    H5Sselect_all(whole);
+    hid_t file = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dclose(H5Dcreate2(file, "v", H5T_STD_U16LE, whole, H5P_DEFAULT, dcpl, H5P_DEFAULT));
+    H5Pclose(dcpl);
+    H5Sclose(part);
+    H5Sclose(whole);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+static void a_check_that_is_interrupted_finds_nothing(void **state)
+{
+    (void)state;
+    struct findings findings = {0};
+    struct sfs_file *file;
+    unsigned n = 0, interrupted = 0;
+    be_well();
+    make_patched();
+    for (int error = -EINTR; error; n++) {
+        unsigned left = n;
+        assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+        sfs_set_interrupt(is_wanted_no_more, &left);
+        error = sfs_check(file, keep_finding, &findings);
+        sfs_set_interrupt(NULL, NULL);
+        assert_true(error == 0 || error == -EINTR);
+        assert_int_equal(findings.n, 0);
+        interrupted += error == -EINTR;
+        sfs_discard(file);
+    }
+    assert_true(interrupted > 0);
+}
+
 /* Overwrites n bytes of the second source; keeps them. */
 static void spoil(uint64_t address, char *kept, size_t n)
 {
@@ -492,4 +541,5 @@ static void what_is_wrong_with_a_source_is_logged_once(void **state)
 TEST_MAIN(cmocka_unit_test(a_read_that_fails_leaves_nothing_behind),
           cmocka_unit_test(what_the_check_cannot_read_is_a_finding_that_says_why),
           cmocka_unit_test(what_is_wrong_with_a_source_is_logged_once),
-          cmocka_unit_test(sources_that_cannot_be_read_are_no_fill_value))
+          cmocka_unit_test(sources_that_cannot_be_read_are_no_fill_value),
+          cmocka_unit_test(a_check_that_is_interrupted_finds_nothing))
