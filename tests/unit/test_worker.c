@@ -1080,14 +1080,14 @@ static void test_a_refused_write_is_refused(void **state)
 {
     (void)state;
     static const uint64_t start[2], count[] = {50, 7};
-    static const char elements[50 * 7 * 8];
+    static const char elements[50 * 7 * 9];
     struct file file;
     struct sfs_dataset_info info;
     struct hdf5_storage storage;
     unsigned before = log_errors();
     open_file(&file, PATIENT);
     assert_int_equal(remote_dataset_open(file.remote, SOUND, &info, &storage), 0);
-    assert_true(info.type.size * info.elements <= sizeof(elements));
+    assert_int_equal(count[0] * count[1] * info.type.size, sizeof(elements));
     assert_int_equal(remote_write(file.remote, SOUND, start, count, elements), -EFBIG);
     assert_int_equal(log_errors(), before);
     hdf5_info_free(&info);
