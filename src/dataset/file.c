@@ -173,7 +173,7 @@ int file_over(struct store *store, const struct common_cache *common,
                                            : hdf5_open(store, &file->hdf5);
         if (!error && create)
             error = hdf5_flush(file->hdf5);
-        if (error && error != STORE_MOVED)
+        if (error && error != STORE_MOVED && error != -EINTR)
             store_say(store, NULL, "cannot %s: %s", create ? "create an HDF5 file" : "open as HDF5",
                       hdf5_error());
     }
@@ -246,7 +246,7 @@ int file_open_or_read(const struct opening *opening, int *refusal, struct sfs_fi
     struct opening reading = *opening;
     opening->why->text[0] = '\0';
     *refusal = file_open_as(opening, file);
-    if (!*refusal || *refusal == -ENOMEM)
+    if (!*refusal || *refusal == -ENOMEM || *refusal == -EINTR)
         return *refusal;
     if (!opening->why->text[0])
         why_say(opening->why, "%s: %s", opening->path, strerror(-*refusal));

@@ -129,7 +129,7 @@ static int renew_library(struct sfs_file *file)
     if (!wanted)
         return 0;
     int error = hdf5_renew(file->hdf5);
-    if (error && error != STORE_MOVED && error != -ESTALE && error != -ENOMEM &&
+    if (error && error != STORE_MOVED && error != -ESTALE && error != -ENOMEM && error != -EINTR &&
         !atomic_exchange(&file->library_failed, true))
         log_error("%s: cannot open it again: %s", sfs_path(file), hdf5_error());
     if (error)

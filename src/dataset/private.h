@@ -162,7 +162,8 @@ struct opening {
 int file_open_as(const struct opening *opening, struct sfs_file **file);
 
 /* Opens it for writing, or, where that cannot be, for reading, whose errors are logged. *refusal:
- * the error of the former; 0: it can be written. opening->why says why not. Errors of sfs_open. */
+ * the error of the former; 0: it can be written; after -ENOMEM and -EINTR nothing else is tried. opening->why says
+ * why not. Errors of sfs_open. */
 int file_open_or_read(const struct opening *opening, int *refusal, struct sfs_file **file);
 
 /* Protects the space before the superblock and that of sparse datasets from libhdf5's worker, if

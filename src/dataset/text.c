@@ -8,12 +8,14 @@
 #include "cache/cache.h"
 #include "common/box.h"
 #include "common/log.h"
+#include "common/size.h"
 #include "common/type.h"
 #include "dataset/private.h"
 #include "dataset/ordinary_elements.h"
 #include "dataset/references.h"
 #include "dataset/sequences.h"
 #include "dataset/virtual_dataset.h"
+#include "format/slots.h"
 #include "hdf5/hdf5.h"
 #include "selection/selection.h"
 
@@ -167,6 +169,8 @@ static int own_lines(struct sfs_dataset *dataset, const struct hdf5_parts *wante
     return error;
 }
 
+#define MOST_ELEMENTS ((size_t)128 << 20) /* bytes, without what they lead to */
+
 /* Of a structured dataset. */
 static int read_structured(struct sfs_dataset *dataset, uint64_t first, uint64_t n, void **elements)
 {
@@ -174,6 +178,8 @@ static int read_structured(struct sfs_dataset *dataset, uint64_t first, uint64_t
     struct selection selection = {.values = n};
     if (n > SFS_MOST_PARTS || first > dataset->info.elements || n > dataset->info.elements - first)
         return -EINVAL;
+    if (size_product((size_t)n, dataset->layout.slots->size) > MOST_ELEMENTS)
+        return -EFBIG;
     int error = n > 0 ? runs_append(&selection.runs, first, first + n) : 0;
     if (!error)
         error = sequences_read_selected(dataset, &selection, elements);

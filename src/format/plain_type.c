@@ -11,7 +11,8 @@
 #define NAME         "datatype"
 #define MOST_NESTING 16
 #define MOST_PARTS   1024 /* members and values of one, and of all that it is made of */
-#define OLD_MEMBER   28   /* bytes that a member of a compound of version 1 once had dims in */
+#define NEWEST       4  /* version of a message; in this one only references are others than in 3 */
+#define OLD_MEMBER   28 /* bytes that a member of a compound of version 1 once had dims in */
 
 struct decoder {
     struct cursor cursor;
@@ -162,8 +163,8 @@ static int decode_reference(struct decoder *decoder, const struct head *head,
                             struct plain_type *type)
 {
     type->is_region = head->bits == 1;
-    return head->bits > 1 || head->size != (head->bits ? 12 : 8) ? unusual(decoder, "a reference")
-                                                                 : 0;
+    bool is_plain = head->version < 4 && head->bits <= 1 && head->size == (head->bits ? 12 : 8);
+    return is_plain ? 0 : unusual(decoder, "a reference");
 }
 
 /* Bytes of a member's offset. */
@@ -338,6 +339,7 @@ static int decode(struct decoder *decoder, unsigned most_version, int depth,
         head.size > INT32_MAX || depth > MOST_NESTING)
         return unusual(decoder, "version, size or depth");
     type->class = head.class;
+    type->version = head.version;
     type->size = (size_t)head.size;
     int error = decode_properties(decoder, &head, depth, type);
     return !error && c->failed ? unusual(decoder, "it is cut short") : error;
@@ -348,7 +350,7 @@ int plain_type_decode(const unsigned char *message, size_t n, struct plain_type 
 {
     struct decoder decoder = {.cursor = cursor_over(message, n), .why = why};
     struct plain_type type = {0};
-    int error = decode(&decoder, 3, 0, &type);
+    int error = decode(&decoder, NEWEST, 0, &type);
     if (error) {
         plain_type_free(&type);
         return error;

@@ -270,7 +270,9 @@ static int open_dataset(struct direct *direct, const struct object_header *heade
     int error = plain_dataset_decode(&direct->superblock, header, &dataset, why);
     if (error)
         return error;
-    error = describe(&dataset, info, storage);
+    error = direct_type_is_known(&dataset.type)
+                ? describe(&dataset, info, storage)
+                : why_unsupported(why, "a datatype that is newer than libhdf5");
     plain_dataset_free(&dataset);
     if (error)
         hdf5_info_free(info);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "format/datatype_message.h"
 #include "format/plain_type.h"
 #include "hdf5/direct.h"
 #include "hdf5/private.h"
@@ -172,6 +173,11 @@ int direct_type_describe(const struct plain_type *type, struct sfs_type *out)
 }
 
 /* Elements of variable length have another size in memory; they are no part of others here. */
+bool direct_type_is_known(const struct plain_type *type)
+{
+    return type->version < 4 || H5_VERSION_GE(1, 12, 0);
+}
+
 int direct_type_encode(const struct plain_type *type, const void *message, size_t n, void **out,
                        size_t *out_n)
 {
@@ -182,6 +188,7 @@ int direct_type_encode(const struct plain_type *type, const void *message, size_
     bytes[0] = MESSAGE_TYPE;
     bytes[1] = 0;
     memcpy(bytes + PREFIX_BYTES, message, n);
+    datatype_lower(bytes + PREFIX_BYTES, n);
     for (unsigned i = 0; i < 4; i++)
         bytes[PREFIX_BYTES + SIZE_AT + i] = (unsigned char)(size >> 8 * i);
     *out = bytes;
