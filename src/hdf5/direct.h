@@ -42,7 +42,8 @@ int direct_element_json(const struct plain_type *type, const void *element, char
 /* Whether libhdf5 of this version knows datatype messages of the type's version. */
 bool direct_type_is_known(const struct plain_type *type);
 
-/* The bytes of a datatype of n bytes in the file as H5Tencode writes them, in version 3 or older; *out is the caller's. */
+/* The bytes of a datatype of n bytes in the file as H5Tencode writes them, in version 3 or older;
+ * *out is the caller's. */
 int direct_type_encode(const struct plain_type *type, const void *message, size_t n, void **out,
                        size_t *out_n);
 
