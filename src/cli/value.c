@@ -6,16 +6,7 @@
 #include <string.h>
 
 #include "common/float_text.h"
-
-/* The bits of an element of 1, 2, 4 or 8 bytes, in this machine's order. */
-static uint64_t bits_of(const struct sfs_type *type, const void *element)
-{
-    const unsigned char *bytes = element;
-    uint64_t bits = 0;
-    for (size_t i = 0; i < type->size; i++)
-        bits = bits << 8 | bytes[type->big_endian ? i : type->size - 1 - i];
-    return bits;
-}
+#include "view/number.h"
 
 /* Whether it was a number that is written here. */
 static bool write_number(FILE *out, const struct sfs_type *type, const void *element)
@@ -25,20 +16,12 @@ static bool write_number(FILE *out, const struct sfs_type *type, const void *ele
     if (!is_float &&
         (type->class != SFS_INTEGER || (size != 1 && size != 2 && size != 4 && size != 8)))
         return false;
-    uint64_t bits = bits_of(type, element);
-    if (is_float) {
-        uint32_t half = (uint32_t)bits;
-        float single;
-        double value;
-        memcpy(&single, &half, sizeof(single));
-        memcpy(&value, &bits, sizeof(value));
-        float_write(out, size == 4 ? (double)single : value, size == 4);
-    } else if (type->is_signed) {
-        unsigned shift = 64 - 8 * (unsigned)size;
-        fprintf(out, "%" PRId64, (int64_t)(bits << shift) >> shift);
-    } else {
-        fprintf(out, "%" PRIu64, bits);
-    }
+    if (is_float)
+        float_write(out, number_value(type, element), size == 4);
+    else if (type->is_signed)
+        fprintf(out, "%" PRId64, number_signed(type, number_bits(type, element)));
+    else
+        fprintf(out, "%" PRIu64, number_bits(type, element));
     return true;
 }
 
