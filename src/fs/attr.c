@@ -79,7 +79,7 @@ bool mount_shows_nothing(struct mount *mount, const struct node *node, struct vi
                                   staging_is_empty(mount->staging, node, kind, inode.frame));
 }
 
-/* Size and allocated bytes of a view, if its size is known. */
+/* Size and allocated bytes of a view. False: it cannot be read. */
 static bool size_of(struct mount *mount, const struct node *node, struct views *views,
                     struct inode inode, uint64_t *size, uint64_t *allocated)
 {
@@ -91,7 +91,7 @@ static bool size_of(struct mount *mount, const struct node *node, struct views *
         *allocated = *size;
         return true;
     }
-    if (!view_size_is_known(views, kind, inode.frame, size))
+    if (!view_size_to_show(views, kind, inode.frame, size))
         return false;
     *allocated = is_empty ? view_empty_allocated(views, kind, *size)
                           : view_allocated(views, kind, inode.frame, *size);
@@ -107,7 +107,7 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     notify_known(mount->notify, inode);
     mount_apply_staged(mount, node, inode);
     if (!size_of(mount, node, views, inode, &size, &allocated))
-        *timeout = 0; /* the kernel asks again after it was opened */
+        *timeout = 0; /* it may be possible later */
     common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);
     add_times(mount, node, inode, st);
     as_file(st, size, allocated);

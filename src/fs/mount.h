@@ -89,9 +89,8 @@ void mount_note(struct mount *mount, const struct node *node);
 
 /* ---- attr.c ---- */
 
-/* Attributes of an inode, and how long the kernel may keep them, in seconds. A view whose size is
- * not known yet (view_size_is_known) has none, and its attributes are not kept: listings do not
- * depend on data. Programs that copy files ask again for the size of one that they have opened. */
+/* Attributes of an inode, and how long the kernel may keep them, in seconds. Those of a view that
+ * cannot be read (view_size_to_show) are not kept. */
 int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, double *timeout);
 
 /* The same for a view of an open dataset. */

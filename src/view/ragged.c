@@ -275,14 +275,6 @@ void parts_put(struct views *views, struct parts_index *index)
     pthread_mutex_unlock(&views->parts_lock);
 }
 
-bool parts_are_known(struct views *views)
-{
-    pthread_mutex_lock(&views->parts_lock);
-    bool are_known = views->parts && is_current(views, views->parts->changes);
-    pthread_mutex_unlock(&views->parts_lock);
-    return are_known;
-}
-
 void parts_drop(struct views *views)
 {
     pthread_mutex_lock(&views->parts_lock);

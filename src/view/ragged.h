@@ -18,7 +18,6 @@ int parts_offsets_head(const struct views *views, struct view_head *head);
  * sfs_read_parts; -EINTR; -EFBIG: more than a file can have, or an index of more than 64 MiB. */
 int parts_get(struct views *views, struct parts_index **index);
 void parts_put(struct views *views, struct parts_index *index);
-bool parts_are_known(struct views *views);
 struct view_head parts_head(const struct parts_index *index); /* of values.npy */
 uint64_t parts_bytes(const struct parts_index *index);        /* behind it */
 

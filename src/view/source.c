@@ -77,14 +77,6 @@ static void put_text(struct views *views, struct kept_text *text)
     pthread_mutex_unlock(&views->lock);
 }
 
-bool source_has_text(struct views *views, struct kept_text *const *kept)
-{
-    pthread_mutex_lock(&views->lock);
-    bool found = *kept && is_current(views, (*kept)->changes);
-    pthread_mutex_unlock(&views->lock);
-    return found;
-}
-
 void source_end(struct source *source)
 {
     defined_put(source->views, source->defined);

@@ -40,7 +40,4 @@ int source_begin(struct views *views, enum view_kind kind, uint64_t frame, bool 
                  struct source *source);
 void source_end(struct source *source);
 
-/* Whether the text of a dataset is kept, and as new as it. */
-bool source_has_text(struct views *views, struct kept_text *const *kept);
-
 #endif

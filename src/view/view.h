@@ -163,9 +163,9 @@ bool view_size_is_cheap(struct views *views, enum view_kind kind);
 /* The size of a view in bytes. frame < views_frames(views) where the view is of one frame. */
 int view_size(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
-/* The same for listings: false if it is not known yet and computing it could fail or take long, as
- * for long texts and for what cannot be read. */
-bool view_size_is_known(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
+/* The same for stat(2), which archivers believe, so that all of a text is read to find out how long it
+ * is. False: it cannot be read, and *size is 1, as tar(1) does not open files of size 0. */
+bool view_size_to_show(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
 /* Before a view is read: finds out what its size depends on. Afterwards the size is known until
  * the next write. Errors of reading, -EIO and others: it cannot be read. */

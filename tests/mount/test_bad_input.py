@@ -169,6 +169,10 @@ def test_missing_filter_hides_nothing_else(mounts, tmp_path):
     assert len(re.findall(r"/counted: chunk \(1,0,0\) at address \d+: filter 480 is not available",
                           without.log())) == 1
     assert without.log().count("\n") == 2
+    # tar(1) does not open files of no bytes, and would leave out silently what is one of them.
+    archived = subprocess.run(["tar", "-C", without / "few", "-cf", tmp_path / "a.tar", "."],
+                              capture_output=True, text=True, check=False)
+    assert archived.returncode == 2 and "value.txt: Cannot open: Input/output error" in archived.stderr
 
 
 def test_damaged_chunks_hide_nothing_else(mounts, tmp_path):

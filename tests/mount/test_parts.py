@@ -210,17 +210,28 @@ def test_large_elements(mounts, tmp_path):
     assert mapped[-1] == 11 * 300_000 - 1
 
 
-def test_copies_and_listings(mounts, tmp_path):
-    """Sizes are 0 until a file is opened where finding out takes reading; copies are whole all the same."""
-    path = tmp_path / "a.h5"
+@pytest.mark.parametrize("program", ["cp -r . {}", "tar -cf {0}/a.tar . && tar -C {0} -xf {0}/a.tar",
+                                     "/usr/bin/python3 -m tarfile -c {0}/a.tar . && tar -C {0} -xf {0}/a.tar",
+                                     "rsync -a ./ {}"])
+def test_copies_by_programs_that_believe_stat(mounts, tmp_path, program):
+    """Archivers do not open what has no bytes, and take no more than the bytes that stat(2) has: each program is
+    the first to ask. A listing of names alone reads nothing."""
+    path, copy = tmp_path / "a.h5", tmp_path / "copy"
+    copy.mkdir()
     with h5py.File(path, "w") as f:
         f.create_dataset("s", data=np.array([f"text {i}" for i in range(50000)], object), dtype=STRING)
+        v = f.create_dataset("v", (20000,), h5py.special_dtype(vlen=np.dtype("<i4")))
+        v[...] = np.array([np.arange(i % 3, dtype="<i4") for i in range(20000)], object)
+        f["one"] = "x" * 100_000
     root = mounts(path, "ro")
-    assert (root / "s/lines.txt").stat().st_size == 0
-    subprocess.run(["cp", "-r", root / "s", tmp_path / "copy"], check=True)
-    wanted = "".join(f"text {i}\n" for i in range(50000))
-    assert (tmp_path / "copy/lines.txt").read_text() == wanted
-    assert (root / "s/lines.txt").stat().st_size == len(wanted)
+    assert set(os.listdir(root / "s")) == {"dataset.json", "value.txt", "lines.txt"}
+    subprocess.run(["sh", "-c", "cd " + str(root.root) + " && " + program.format(copy)], check=True)
+    assert (copy / "s/lines.txt").read_text() == "".join(f"text {i}\n" for i in range(50000))
+    assert (copy / "s/value.txt").read_text() == " ".join(f'"text {i}"' for i in range(50000)) + "\n"
+    assert (copy / "one/value.txt").read_text() == "x" * 100_000 + "\n"
+    check_ragged(copy / "v", [np.arange(i % 3, dtype="<i4") for i in range(20000)], "<i4")
+    for name in "s/lines.txt", "s/value.txt", "v/values.npy", "v/offsets.npy", "one/value.txt":
+        assert (root / name).stat().st_size == (copy / name).stat().st_size, name
 
 
 def test_they_are_not_written(mounts, tmp_path):
