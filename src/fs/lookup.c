@@ -86,9 +86,16 @@ bool mount_shows(const struct mount *mount, struct views *views, enum view_kind 
     return is_wanted && view_exists(views, view);
 }
 
+/* For Zarr a chunk without a file is full of the fill value. */
+static bool lacks_chunks(struct views *views, enum view_kind view)
+{
+    return (view == VIEW_ZARRAY || view == VIEW_ZATTRS) && views_frames(views) > INODE_MAX_FRAMES;
+}
+
 bool mount_shows_name(const struct mount *mount, struct views *views, const struct entry_name *name)
 {
-    return entry_is_of(name, mount->options->views) && view_exists(views, name->needs);
+    return entry_is_of(name, mount->options->views) && view_exists(views, name->needs) &&
+           !lacks_chunks(views, name->needs);
 }
 
 /* The view and frame that a name in a directory of frames stands for. */

@@ -893,3 +893,21 @@ def test_no_zarr_of_other_types(mounts, tmp_path):
     for name in os.listdir(mount.root):
         if name != ".sparsefs":
             assert os.listdir(mount / name) == ["dataset.json"], name
+
+
+def test_no_zarr_without_a_name_for_each_chunk(mounts, tmp_path):
+    """To Zarr a missing file is a chunk of fill values."""
+    n = 2**34
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as f:
+        for name, frames in ("all", n), ("more", n + 1):
+            f.create_dataset(name, (frames, 2, 2), "<u2", chunks=(2**20, 2, 2))[-1] = 7
+    mount = mounts(tmp_path / "a.h5", "views=default+zarr")
+    last = np.full(4, 7, "<u2").tobytes()
+    assert (mount / f"all/zarr/{n - 1}.0.0").read_bytes() == last == (mount / f"all/frames/{n - 1}.raw").read_bytes()
+    assert "zarr" not in os.listdir(mount / "more") and not (mount / "more/zarr").exists()
+    with pytest.raises(OSError) as error:
+        open(mount / f"more/frames/{n}.raw", "rb")
+    assert error.value.errno == errno.EOVERFLOW
+    with open(mount / "more/stack.raw", "rb") as file:
+        file.seek(-8, os.SEEK_END)
+        assert file.read() == last
