@@ -400,16 +400,19 @@ void local_dataset_close(struct hdf5 *hdf5, uint64_t address)
     library_leave();
 }
 
-/* The name of a mapping's source: that of the file, and of the dataset. NULL: no memory. */
+/* The name of a mapping's source: that of the file, behind its length, and of the dataset. NULL: no
+ * memory. */
 static char *name_of_source(hid_t dcpl, size_t mapping)
 {
+    char length[24];
     ssize_t file = H5Pget_virtual_filename(dcpl, mapping, NULL, 0);
     ssize_t dataset = H5Pget_virtual_dsetname(dcpl, mapping, NULL, 0);
-    char *name = file < 0 || dataset < 0 ? NULL : malloc((size_t)file + (size_t)dataset + 2);
+    size_t n = (size_t)snprintf(length, sizeof(length), "%zd:", file);
+    char *name = file < 0 || dataset < 0 ? NULL : malloc(n + (size_t)file + (size_t)dataset + 1);
     if (name) {
-        H5Pget_virtual_filename(dcpl, mapping, name, (size_t)file + 1);
-        name[file] = '\n';
-        H5Pget_virtual_dsetname(dcpl, mapping, name + file + 1, (size_t)dataset + 1);
+        memcpy(name, length, n);
+        H5Pget_virtual_filename(dcpl, mapping, name + n, (size_t)file + 1);
+        H5Pget_virtual_dsetname(dcpl, mapping, name + n + file, (size_t)dataset + 1);
     }
     return name;
 }

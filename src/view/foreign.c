@@ -16,7 +16,7 @@ static void order_bytes(const struct sfs_type *type, char *bytes, size_t n)
 /* Frames that have a TIFF view have two dims of 32 bits, or a third one of colours, and such
  * numbers. */
 static int decode_tiff(const struct views *views, const char *bytes, size_t n, char *dense,
-                       struct foreign_why *why)
+                       struct why *why)
 {
     const struct sfs_type *type = &views->info->type;
     const uint64_t *dims = views->dims + views->info->rank - views->frame_rank;
@@ -36,11 +36,11 @@ static int decode_tiff(const struct views *views, const char *bytes, size_t n, c
 }
 
 int foreign_decode(struct views *views, const struct foreign *file, size_t most_bytes, char **out,
-                   size_t *size, struct foreign_why *why)
+                   size_t *size, struct why *why)
 {
     LOOKING_AT(views);
     enum view_kind kind = file->kind;
-    *why = (struct foreign_why){""};
+    *why = (struct why){""};
     if ((kind != VIEW_NPY && kind != VIEW_TIFF) || !has_view(views, kind))
         return -EOPNOTSUPP;
     if (views->frame_bytes > most_bytes)

@@ -5,13 +5,8 @@
 
 #include <stdint.h>
 
+#include "common/why.h"
 #include "view/private.h"
-
-/* Why something is no file of a frame: what differs. */
-#define WHY_BYTES 160
-struct foreign_why {
-    char text[WHY_BYTES];
-};
 
 /* foreign.c: the dense bytes of a frame, in the dataset's byte order, out of n bytes of such a
  * file. *size of them, which the caller frees. -EINVAL: they are none of such a frame, and *why
@@ -23,7 +18,7 @@ struct foreign {
     size_t n;
 };
 int foreign_decode(struct views *views, const struct foreign *file, size_t most_bytes, char **dense,
-                   size_t *size, struct foreign_why *why);
+                   size_t *size, struct why *why);
 
 /* A program that opens a truncated TIFF view finds an empty frame, and may add an image behind it
  * (fabio does). *out: n bytes of such a file with that image as the only one, which the caller
@@ -34,7 +29,7 @@ int foreign_addition(struct views *views, const struct foreign *file, char **out
 
 /* *dense has room for frame_bytes. head: the one that is shown. */
 int numpy_decode(const struct view_head *head, uint64_t frame_bytes, const char *bytes, size_t n,
-                 char *dense, struct foreign_why *why);
+                 char *dense, struct why *why);
 
 /* Turns round the bytes of each unit; n: bytes in all. */
 void swap_units(char *bytes, size_t n, size_t unit);
@@ -53,8 +48,7 @@ bool numpy_array(const char *bytes, size_t n, struct npy_array *array);
 
 /* Whether it has the type of a header that is shown, in any byte order: else -EINVAL; and n bytes
  * of its elements in the order of that. */
-int numpy_is_of_type(const struct view_head *head, const struct npy_array *array,
-                     struct foreign_why *why);
+int numpy_is_of_type(const struct view_head *head, const struct npy_array *array, struct why *why);
 void numpy_order(const struct view_head *head, const struct npy_array *array, char *bytes,
                  size_t n);
 
@@ -68,13 +62,13 @@ struct image {
 };
 
 /* Decodes a TIFF file in a process that may do nothing else. *dense has room for the image, and
- * gets its rows of pixels, elements in this machine's byte order. -EINVAL and -ENOMEM as above; -EOPNOTSUPP:
- * there is no decoder; -EIO: its process has ended, which is logged. */
+ * gets its rows of pixels, elements in this machine's byte order. -EINVAL and -ENOMEM as above; that
+ * its process has ended, or has not answered in a minute, is -EINVAL, too, and logged. */
 int image_decode(const struct image *image, const char *bytes, size_t n, char *dense,
-                 struct foreign_why *why);
+                 struct why *why);
 
 /* The same in the calling process, which should be such a one. */
 int tiff_decode(const struct image *image, const char *bytes, size_t n, char *dense,
-                struct foreign_why *why);
+                struct why *why);
 
 #endif

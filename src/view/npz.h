@@ -25,6 +25,6 @@ int npz_make(struct views *views, uint64_t frame, struct view_head *out);
  * or name an element twice, and *why says what is wrong; -EFBIG: a part of it has more than
  * most_bytes; -ENOMEM. */
 int npz_decode(const struct views *views, const char *bytes, size_t n, size_t most_bytes,
-               struct points *points, struct foreign_why *why);
+               struct points *points, struct why *why);
 
 #endif

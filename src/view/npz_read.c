@@ -23,7 +23,7 @@ struct zip {
     size_t directory; /* where it begins */
     unsigned members;
     size_t most; /* bytes of a member */
-    struct foreign_why *why;
+    struct why *why;
 };
 
 /* An array, and its bytes, which are freed. */
@@ -32,10 +32,9 @@ struct part {
     struct npy_array array;
 };
 
-static int refuse(struct foreign_why *why, const char *text)
+static int refuse(struct why *why, const char *text)
 {
-    snprintf(why->text, sizeof(why->text), "%s", text);
-    return -EINVAL;
+    return why_refused(why, -EINVAL, "%s", text);
 }
 
 static uint16_t get16(const unsigned char *at)
@@ -140,20 +139,15 @@ static int take_member(const struct zip *zip, const unsigned char *entry, char *
 /* The array of a member, which must be there. */
 static int take_array(const struct zip *zip, const char *name, struct part *part)
 {
-    const unsigned char *entry;
+    const unsigned char *entry = NULL;
     size_t n = 0;
     int error = find_member(zip, name, &entry);
-    if (error == -ENOENT) {
-        snprintf(zip->why->text, sizeof(zip->why->text), "it has no %s", name);
-        return -EINVAL;
-    }
+    if (error == -ENOENT)
+        return why_refused(zip->why, -EINVAL, "it has no %s", name);
     if (!error)
         error = take_member(zip, entry, &part->bytes, &n);
-    if (!error && !numpy_array(part->bytes, n, &part->array)) {
-        snprintf(zip->why->text, sizeof(zip->why->text), "%s is no NumPy array of up to one dim",
-                 name);
-        error = -EINVAL;
-    }
+    if (!error && !numpy_array(part->bytes, n, &part->array))
+        error = why_refused(zip->why, -EINVAL, "%s is no NumPy array of up to one dim", name);
     return error;
 }
 
@@ -193,11 +187,10 @@ static int read_shape(const struct zip *zip, const struct reading *reading)
     int error = take_array(zip, "shape.npy", &shape);
     if (!error && (shape.array.n != 2 || !is_integers(&shape.array) ||
                    !get_index(&shape.array, 0, &rows) || !get_index(&shape.array, 1, &columns) ||
-                   rows != reading->rows || columns != reading->columns)) {
-        snprintf(zip->why->text, sizeof(zip->why->text), "the shape is not (%llu, %llu)",
-                 (unsigned long long)reading->rows, (unsigned long long)reading->columns);
-        error = -EINVAL;
-    }
+                   rows != reading->rows || columns != reading->columns))
+        error =
+            why_refused(zip->why, -EINVAL, "the shape is not (%llu, %llu)",
+                        (unsigned long long)reading->rows, (unsigned long long)reading->columns);
     part_free(&shape);
     return error;
 }
@@ -205,11 +198,8 @@ static int read_shape(const struct zip *zip, const struct reading *reading)
 static int take_indices(const struct zip *zip, const char *name, uint64_t n, struct part *part)
 {
     int error = take_array(zip, name, part);
-    if (!error && (!is_integers(&part->array) || part->array.n != n)) {
-        snprintf(zip->why->text, sizeof(zip->why->text), "%s has not one integer for each element",
-                 name);
-        error = -EINVAL;
-    }
+    if (!error && (!is_integers(&part->array) || part->array.n != n))
+        error = why_refused(zip->why, -EINVAL, "%s has not one integer for each element", name);
     return error;
 }
 
@@ -282,7 +272,7 @@ static int read_points(struct reading *reading)
 }
 
 int npz_decode(const struct views *views, const char *bytes, size_t n, size_t most_bytes,
-               struct points *points, struct foreign_why *why)
+               struct points *points, struct why *why)
 {
     struct zip zip = {
         .bytes = (const unsigned char *)bytes, .n = n, .most = most_bytes, .why = why};

@@ -239,22 +239,18 @@ static void transpose(const struct npy *npy, const char *from, size_t item, size
     }
 }
 
-static int refuse(struct foreign_why *why, const char *text)
+static int refuse(struct why *why, const char *text)
 {
-    snprintf(why->text, sizeof(why->text), "%s", text);
-    return -EINVAL;
+    return why_refused(why, -EINVAL, "%s", text);
 }
 
-static int compare_types(struct span descr, struct span shown, struct foreign_why *why)
+static int compare_types(struct span descr, struct span shown, struct why *why)
 {
     bool swaps;
     if (is_same_type(descr, shown, &swaps))
         return 0;
-    snprintf(why->text, sizeof(why->text), "elements are %.*s, not %.*s",
-             descr.n < 40 ? (int)descr.n : 40, descr.at, shown.n < 40 ? (int)shown.n : 40,
-             shown.at);
-    for (char *c = why->text; *c; c++)
-        *c = *c >= ' ' && *c <= '~' ? *c : '?';
+    why_say(why, "elements are %.*s, not %.*s", descr.n < 40 ? (int)descr.n : 40, descr.at,
+            shown.n < 40 ? (int)shown.n : 40, shown.at);
     return -EINVAL;
 }
 
@@ -269,7 +265,7 @@ static void write_shape(const struct npy *npy, char *text, size_t room)
 }
 
 static int compare(const struct npy *npy, const struct npy *shown, uint64_t frame_bytes, size_t n,
-                   struct foreign_why *why)
+                   struct why *why)
 {
     int error = compare_types(npy->descr, shown->descr, why);
     if (error)
@@ -279,8 +275,7 @@ static int compare(const struct npy *npy, const struct npy *shown, uint64_t fram
         char is[60], wanted[60];
         write_shape(npy, is, sizeof(is));
         write_shape(shown, wanted, sizeof(wanted));
-        snprintf(why->text, sizeof(why->text), "the shape is %s, not %s", is, wanted);
-        return -EINVAL;
+        return why_refused(why, -EINVAL, "the shape is %s, not %s", is, wanted);
     }
     if (n - npy->head != frame_bytes)
         return refuse(why, n - npy->head < frame_bytes ? "elements are missing"
@@ -289,7 +284,7 @@ static int compare(const struct npy *npy, const struct npy *shown, uint64_t fram
 }
 
 int numpy_decode(const struct view_head *head, uint64_t frame_bytes, const char *bytes, size_t n,
-                 char *dense, struct foreign_why *why)
+                 char *dense, struct why *why)
 {
     struct npy npy, shown;
     bool swaps;
@@ -339,8 +334,7 @@ bool numpy_array(const char *bytes, size_t n, struct npy_array *array)
     return !__builtin_mul_overflow(array->n, item, &all) && all == n - npy.head;
 }
 
-int numpy_is_of_type(const struct view_head *head, const struct npy_array *array,
-                     struct foreign_why *why)
+int numpy_is_of_type(const struct view_head *head, const struct npy_array *array, struct why *why)
 {
     struct npy shown;
     if (!read_head(head->bytes, head->n, &shown))

@@ -147,7 +147,7 @@ static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
 
 static void tell_foreign(const struct views *views, uint64_t frame,
                          const struct view_content *content, enum view_kind kind,
-                         const struct foreign_why *why)
+                         const struct why *why)
 {
     const char *name = kind == VIEW_NPY    ? "NumPy"
                        : kind == VIEW_TIFF ? "TIFF"
@@ -164,7 +164,7 @@ static void tell_foreign(const struct views *views, uint64_t frame,
 }
 
 static int decode_points(struct views *views, const struct view_content *content,
-                         struct points *points, struct foreign_why *why)
+                         struct points *points, struct why *why)
 {
     LOOKING_AT(views);
     if (!has_view(views, VIEW_NPZ))
@@ -176,7 +176,7 @@ static int decode_points(struct views *views, const struct view_content *content
 static int put_points(struct views *views, uint64_t frame, const struct view_content *content)
 {
     struct points points;
-    struct foreign_why why = {""};
+    struct why why = {""};
     struct kept kept;
     int error = decode_points(views, content, &points, &why);
     if (error == -EINVAL)
@@ -196,18 +196,18 @@ static int put_points(struct views *views, uint64_t frame, const struct view_con
 /* Another value for each element that is defined. */
 static int put_values(struct views *views, uint64_t frame, const struct view_content *content)
 {
-    struct foreign_why why;
+    struct why why;
     struct kept kept;
     uint64_t size = 0;
     int error = frame < views_frames(views) ? view_size(views, VIEW_VALUES, frame, &size) : 0;
     if (error)
         return error;
     if (size != content->n) {
-        snprintf(why.text, sizeof(why.text),
-                 "it has %zu bytes, and the values of what is defined take %llu", content->n,
-                 (unsigned long long)size);
+        error = why_refused(&why, -EINVAL,
+                            "it has %zu bytes, and the values of what is defined take %llu",
+                            content->n, (unsigned long long)size);
         tell_foreign(views, frame, content, VIEW_VALUES, &why);
-        return -EINVAL;
+        return error;
     }
     error = keep_present(views, frame, content->most_kept, false, &kept);
     if (!error) {
@@ -223,7 +223,7 @@ static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
 {
     struct foreign file = {kind, content->bytes, content->n};
     struct view_content decoded = *content;
-    struct foreign_why why;
+    struct why why;
     char *dense, *added;
     int error = foreign_addition(views, &file, &added);
     if (error)

@@ -60,7 +60,7 @@ static toff_t size_of_source(thandle_t handle)
 
 /* ---- Messages: the first one is the reason ---- */
 
-static struct foreign_why *reason;
+static struct why *reason;
 
 static void take_error(const char *module, const char *format, va_list arguments)
 {
@@ -69,7 +69,7 @@ static void take_error(const char *module, const char *format, va_list arguments
         vsnprintf(reason->text, sizeof(reason->text), format, arguments);
 }
 
-static int refuse(struct foreign_why *why, const char *format, ...)
+static int refuse(struct why *why, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -88,7 +88,7 @@ static bool is_codec(uint16_t compression)
            compression == COMPRESSION_PACKBITS;
 }
 
-static int check_type(TIFF *tiff, const struct image *image, struct foreign_why *why)
+static int check_type(TIFF *tiff, const struct image *image, struct why *why)
 {
     static const char *const formats[] = {"other", "unsigned", "signed", "floating-point", "other"};
     uint16_t bits = 1, samples = 1, format = SAMPLEFORMAT_UINT;
@@ -109,7 +109,7 @@ static size_t pixel_bytes(const struct image *image)
 }
 
 /* What the samples of a pixel mean, and that they stand together. */
-static int check_pixels(TIFF *tiff, const struct image *image, struct foreign_why *why)
+static int check_pixels(TIFF *tiff, const struct image *image, struct why *why)
 {
     uint16_t photometric = image->samples > 1 ? PHOTOMETRIC_RGB : PHOTOMETRIC_MINISBLACK;
     uint16_t wanted = photometric, planes = PLANARCONFIG_CONTIG;
@@ -125,7 +125,7 @@ static int check_pixels(TIFF *tiff, const struct image *image, struct foreign_wh
                : refuse(why, "each colour is an image of its own (PlanarConfiguration %u)", planes);
 }
 
-static int check(TIFF *tiff, const struct image *image, struct foreign_why *why)
+static int check(TIFF *tiff, const struct image *image, struct why *why)
 {
     uint32_t width = 0, height = 0;
     uint16_t compression = COMPRESSION_NONE, orientation = ORIENTATION_TOPLEFT;
@@ -155,7 +155,7 @@ static int check(TIFF *tiff, const struct image *image, struct foreign_why *why)
 
 /* ---- Its elements ---- */
 
-static int read_strips(TIFF *tiff, const struct image *image, char *dense, struct foreign_why *why)
+static int read_strips(TIFF *tiff, const struct image *image, char *dense, struct why *why)
 {
     uint32_t rows = 0;
     size_t row_bytes = image->width * pixel_bytes(image);
@@ -188,7 +188,7 @@ static void copy_tile(const struct image *image, const char *tile, uint32_t x, u
                tile + (size_t)row * tile_width * item, width * item);
 }
 
-static int read_tiles(TIFF *tiff, const struct image *image, char *dense, struct foreign_why *why)
+static int read_tiles(TIFF *tiff, const struct image *image, char *dense, struct why *why)
 {
     uint32_t width = 0, height = 0;
     TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &width);
@@ -231,10 +231,10 @@ static TIFF *open_source(struct source *source)
 }
 
 int tiff_decode(const struct image *image, const char *bytes, size_t n, char *dense,
-                struct foreign_why *why)
+                struct why *why)
 {
     struct source source = {bytes, n, 0};
-    *why = (struct foreign_why){""};
+    *why = (struct why){""};
     reason = why;
     TIFFSetErrorHandler(take_error);
     TIFFSetWarningHandler(NULL); /* tags that it does not know are no fault */

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
@@ -331,6 +332,41 @@ static void test_messages_that_are_too_long_are_none(void **state)
     close(ends[1]);
     wire_free(&sent);
     wire_free(&received);
+}
+
+struct trickle {
+    int socket;
+    size_t n;
+};
+
+/* A byte every millisecond, until nobody listens. */
+static void *send_slowly(void *data)
+{
+    struct trickle *trickle = data;
+    while (send(trickle->socket, "", 1, MSG_NOSIGNAL) == 1) {
+        trickle->n++;
+        usleep(1000);
+    }
+    return NULL;
+}
+
+/* However slowly something comes, the time is that of all. */
+static void test_one_that_trickles_is_not_waited_for(void **state)
+{
+    (void)state;
+    static char bytes[1 << 20];
+    int ends[2];
+    pthread_t thread;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    struct trickle trickle = {.socket = ends[0]};
+    start_thread(&thread, send_slowly, &trickle);
+    assert_int_equal(channel_receive_bytes(ends[1], bytes, sizeof(bytes), clock_now() + 200000000),
+                     -ETIMEDOUT);
+    close(ends[1]);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_in_range(trickle.n, 1, sizeof(bytes) - 1);
+    assert_int_equal(channel_send_bytes(ends[0], bytes, sizeof(bytes), UINT64_MAX), -EPIPE);
+    close(ends[0]);
 }
 
 /* ---- Doors ---- */
@@ -1315,6 +1351,7 @@ static int all_tests(void)
         cmocka_unit_test(test_what_cannot_be_is_refused),
         cmocka_unit_test(test_lists_without_an_end_are_refused),
         cmocka_unit_test(test_messages_that_are_too_long_are_none),
+        cmocka_unit_test(test_one_that_trickles_is_not_waited_for),
         cmocka_unit_test(test_every_door_is_shut),
         cmocka_unit_test(test_landlock_by_itself),
         cmocka_unit_test(test_one_that_dies_is_started_again),

@@ -71,11 +71,16 @@ void channel_put(struct wire *batch, enum message_kind kind, const struct wire *
 
 int channel_send_batch(int socket, const struct wire *batch, uint64_t until)
 {
-    struct iovec parts[2] = {{batch->bytes, batch->n}, {NULL, 0}};
-    return batch->failed ? -ENOMEM : send_parts(socket, parts, until);
+    return batch->failed ? -ENOMEM : channel_send_bytes(socket, batch->bytes, batch->n, until);
 }
 
-static int receive_bytes(int socket, void *to, size_t n, uint64_t until)
+int channel_send_bytes(int socket, const void *bytes, size_t n, uint64_t until)
+{
+    struct iovec parts[2] = {{(void *)bytes, n}, {NULL, 0}};
+    return send_parts(socket, parts, until);
+}
+
+int channel_receive_bytes(int socket, void *to, size_t n, uint64_t until)
 {
     int flags = until != UINT64_MAX ? MSG_DONTWAIT : MSG_WAITALL, error = 0;
     for (size_t done = 0; done < n && !error;) {
@@ -99,12 +104,12 @@ int channel_receive_most(int socket, enum message_kind *kind, struct wire *wire,
     struct header header;
     wire->n = 0;
     wire->failed = false;
-    int error = receive_bytes(socket, &header, sizeof(header), until);
+    int error = channel_receive_bytes(socket, &header, sizeof(header), until);
     if (error)
         return error;
     if (header.kind >= MESSAGE_KINDS || header.n > most)
         return -EPROTO;
     *kind = (enum message_kind)header.kind;
     void *to = wire_room(wire, (size_t)header.n);
-    return to ? receive_bytes(socket, to, (size_t)header.n, until) : -ENOMEM;
+    return to ? channel_receive_bytes(socket, to, (size_t)header.n, until) : -ENOMEM;
 }

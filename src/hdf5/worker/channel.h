@@ -93,6 +93,10 @@ int channel_send_batch(int socket, const struct wire *batch, uint64_t until);
 
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until);
 
+/* n bytes that are no message: `until` is for all of them, however slowly they come. */
+int channel_send_bytes(int socket, const void *bytes, size_t n, uint64_t until);
+int channel_receive_bytes(int socket, void *to, size_t n, uint64_t until);
+
 /* One of more bytes than `most` is none. */
 int channel_receive_most(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
                          uint64_t until);
