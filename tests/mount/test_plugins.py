@@ -1,5 +1,6 @@
 """Filter plugins in processes of their own: what those may do, what becomes of chunks that end them,
 and which folders plugins are taken from."""
+import contextlib
 import errno
 import json
 import os
@@ -64,8 +65,12 @@ def fails(mount, name, i):
 
 def workers(mount):
     """The processes that plugins run in."""
-    return [worker for zygote in children(mount.process.pid) if status(zygote)["Name"] == "sparsefs-plugz"
-            for worker in children(zygote)]
+    def is_of_plugins(child):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+            return status(child)["Name"] == "sparsefs-plugz"
+        return False
+
+    return [worker for zygote in children(mount.process.pid) if is_of_plugins(zygote) for worker in children(zygote)]
 
 
 def make_large(path):
