@@ -65,9 +65,11 @@ static int show(struct sfs_dataset *dataset, struct series *series)
     return 0;
 }
 
-/* What is wrong with a series, which was said, is no reason not to follow the file. */
-static int renew(struct sfs_dataset *dataset, bool *changed)
+/* What is wrong with a series, which was said, is no reason not to follow the file. The sources are
+ * looked at once more before more of them is shown: one may have been replaced in between. */
+static int renew(struct sources *sources, struct sfs_dataset *dataset, bool *changed)
 {
+    bool moved;
     struct series *series;
     int error = series_look_again(dataset, &series);
     if (error || !series)
@@ -78,6 +80,11 @@ static int renew(struct sfs_dataset *dataset, bool *changed)
         return 0;
     }
     *changed = true;
+    error = sources_refresh(sources, &moved);
+    if (error) {
+        series_free(series);
+        return error;
+    }
     return show(dataset, series);
 }
 
@@ -94,11 +101,10 @@ int series_refresh(struct sfs_file *file)
     int error = sources_refresh(sources, &moved);
     if (!error)
         error = hold_series(file, &held);
-    for (size_t i = 0; !error && i < held.n; i++) {
-        error = renew(held.dataset[i], &changed);
-        if (moved || changed)
-            use_changed(&held.dataset[i]->use);
-    }
+    for (size_t i = 0; !error && i < held.n; i++)
+        error = renew(sources, held.dataset[i], &changed);
+    for (size_t i = 0; (moved || changed) && i < held.n; i++)
+        use_changed(&held.dataset[i]->use);
     if (moved || changed)
         atomic_fetch_add(&file->states, 1);
     pthread_mutex_unlock(&file->renewing);
