@@ -514,8 +514,9 @@ struct sfs_encoded {
 
 /* The datatype of a name: of NumPy, such as uint16, <u2, >f4, bool, complex64, S10; str and ascii,
  * strings of any length in UTF-8 and ASCII; ref and regionref, references to objects and regions;
- * vlen:T, sequences of T; (2,3)T, arrays; and compounds, {x:float32,"a b":str}. Encoded in *bytes,
- * which the caller frees. -EINVAL: there is no such type, the log says at which character. */
+ * vlen:T, sequences of T; (2,3)T, arrays; compounds, {x:float32,"a b":str}; and enumerations,
+ * enum:int8{IDLE:0,BUSY:1}. Encoded in *bytes, which the caller frees. -EINVAL: there is no such
+ * type, the log says at which character. */
 SFS_API int sfs_type_encode(const char *name, void **bytes, size_t *n);
 
 /* Bytes of an element. -EINVAL: it is not a datatype. */

@@ -200,7 +200,7 @@ done:
     return error;
 }
 
-static int parse_integer(hid_t type, const char *text, void *element)
+int element_parse_integer(hid_t type, const char *text, void *element)
 {
     char *end;
     int base = strncmp(text, "0x", 2) == 0 || strncmp(text, "0X", 2) == 0 ? 16 : 10;
@@ -240,7 +240,7 @@ static int parse_enum(hid_t type, const char *text, void *element)
     hid_t base = H5Tget_super(type);
     if (base < 0)
         return library_failed(-EIO);
-    int error = parse_integer(base, text, element);
+    int error = element_parse_integer(base, text, element);
     H5Tclose(base);
     return error;
 }
@@ -261,7 +261,7 @@ static int parse(hid_t type, const char *text, void *element)
     switch (H5Tget_class(type)) {
     case H5T_INTEGER:
     case H5T_BITFIELD:
-        return parse_integer(type, text, element);
+        return element_parse_integer(type, text, element);
     case H5T_FLOAT:
         return parse_float(type, text, element);
     case H5T_ENUM:

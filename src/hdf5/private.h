@@ -379,6 +379,10 @@ int text_element(FILE *out, const struct text_source *source, const struct text_
 /* One element of a file's datatype as JSON (element.c), which the caller frees. */
 int element_json(hid_t type, const void *element, char **json);
 
+/* An element of an integer datatype out of decimal or hexadecimal ("0x") digits (element.c), in the datatype's bytes.
+ * -EINVAL: not a number, or not one of the datatype; -EOPNOTSUPP: libhdf5 does not convert it. */
+int element_parse_integer(hid_t type, const char *text, void *element);
+
 /* The type in which elements of a file type become text: its native form, or itself where there is
  * none (opaque, time). The caller closes it. */
 hid_t text_memory_type(hid_t type);

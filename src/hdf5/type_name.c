@@ -1,8 +1,10 @@
-/* Datatypes out of text: names of NumPy, and compounds, arrays, sequences, strings of any length and
+/* Datatypes out of text: names of NumPy, and compounds, arrays, sequences, enumerations, strings of any length and
  * references of and beside these, as sparsectl(1) describes them under --dtype:
  *
  *   type      name | "(" dim { "," dim } ")" type | "vlen" ":" type | "{" member { "," member } "}"
+ *             | "enum" ":" name "{" value { "," value } "}"
  *   member    ( name | quoted ) ":" type
+ *   value     ( name | quoted ) ":" number
  *
  * Blanks may be beside punctuation. Members have no gaps between them. Knows nothing of files. */
 #include <errno.h>
@@ -17,7 +19,11 @@
 #define MOST_DEPTH 16
 #define MOST_SIZE  UINT32_MAX /* bytes of an element */
 #define MOST_DIM   UINT32_MAX /* of an array */
-#define MOST_NAME  32         /* bytes of a name of NumPy, with its end */
+#define MOST_NAME  32         /* bytes of a name of NumPy, or of a number, with its end */
+
+/* Members of a compound, names of an enumeration. An object header has no room for so many, as a message has up to
+ * 64 KiB, and libhdf5 encodes their number in 16 bits without looking whether it fits. */
+#define MOST_MEMBERS 16384
 
 /* ---- Names of NumPy ---- */
 
@@ -238,16 +244,12 @@ static hid_t parse_sequence(struct parsing *parsing)
     return type;
 }
 
-static hid_t parse_word(struct parsing *parsing)
+/* A datatype that has a name of its own. */
+static hid_t parse_named(struct parsing *parsing)
 {
-    static const char sequence[] = "vlen";
     const char *begin = parsing->at;
     char word[MOST_NAME] = "";
     size_t n = word_length(parsing);
-    if (n == strlen(sequence) && !strncmp(begin, sequence, n)) {
-        parsing->at += n;
-        return parse_sequence(parsing);
-    }
     if (n == 0)
         return refuse(
             parsing, begin,
@@ -259,6 +261,28 @@ static hid_t parse_word(struct parsing *parsing)
     return type < 0
                ? refuse(parsing, begin, "no such datatype: %.*s", (int)(n < 64 ? n : 64), begin)
                : type;
+}
+
+static hid_t parse_enumeration(struct parsing *parsing);
+
+/* Takes this word, and the blanks behind it, if it is next. */
+static bool take_word(struct parsing *parsing, const char *word)
+{
+    size_t n = strlen(word);
+    if (word_length(parsing) != n || strncmp(parsing->at, word, n) != 0)
+        return false;
+    parsing->at += n;
+    skip_blanks(parsing);
+    return true;
+}
+
+static hid_t parse_word(struct parsing *parsing)
+{
+    if (take_word(parsing, "vlen"))
+        return parse_sequence(parsing);
+    if (take_word(parsing, "enum"))
+        return parse_enumeration(parsing);
+    return parse_named(parsing);
 }
 
 /* Behind "(". */
@@ -311,8 +335,8 @@ static hid_t parse_array(struct parsing *parsing)
     return type;
 }
 
-/* The name of a member, with or without quotes; the caller frees it. */
-static char *parse_member_name(struct parsing *parsing)
+/* The name of a member, or of a value, with or without quotes; the caller frees it. */
+static char *parse_member_name(struct parsing *parsing, const char *of)
 {
     const char *begin = parsing->at;
     size_t n = 0;
@@ -330,13 +354,13 @@ static char *parse_member_name(struct parsing *parsing)
             name[n++] = *parsing->at;
         }
         if (*parsing->at != '"')
-            refuse(parsing, begin, "the name of a member has no closing quote");
+            refuse(parsing, begin, "the name of a %s has no closing quote", of);
         else
             parsing->at++;
     }
     name[n] = '\0';
     if (n == 0)
-        refuse(parsing, begin, "the name of a member is missing");
+        refuse(parsing, begin, "the name of a %s is missing", of);
     return name;
 }
 
@@ -361,10 +385,12 @@ static void add_member(struct parsing *parsing, hid_t compound, size_t *size, co
 static void parse_member(struct parsing *parsing, hid_t compound, size_t *size)
 {
     const char *begin = parsing->at;
-    char *name = parse_member_name(parsing);
+    char *name = parse_member_name(parsing, "member");
     skip_blanks(parsing);
     if (!name)
         parsing->error = -ENOMEM;
+    else if (H5Tget_nmembers(compound) == MOST_MEMBERS)
+        refuse(parsing, begin, "a compound has up to %d members", MOST_MEMBERS);
     else if (*size > 0 && H5Tget_member_index(compound, name) >= 0)
         refuse(parsing, begin, "another member has this name");
     else if (!parsing->error && !take(parsing, ':'))
@@ -392,6 +418,87 @@ static hid_t parse_compound(struct parsing *parsing)
     H5Tclose(type);
     return H5I_INVALID_HID;
 }
+
+/* ---- Enumerations ---- */
+
+/* Why libhdf5 does not take a name with its value. It is asked only then: it sorts all names for an answer. */
+static void refuse_value(struct parsing *parsing, hid_t enumeration, const char *begin,
+                         const char *name)
+{
+    unsigned char value[sizeof(uint64_t)];
+    if (H5Tenum_valueof(enumeration, name, value) >= 0)
+        refuse(parsing, begin, "another value has this name");
+    else
+        refuse(parsing, begin, "another name has this value");
+}
+
+/* Gives a name its value, in the bytes of the base type. */
+static void add_value(struct parsing *parsing, hid_t enumeration, const char *begin,
+                      const char *name)
+{
+    unsigned char value[sizeof(uint64_t)];
+    char digits[MOST_NAME] = "";
+    const char *at = parsing->at;
+    size_t n = word_length(parsing);
+    hid_t base = H5Tget_super(enumeration);
+    if (n < sizeof(digits))
+        memcpy(digits, at, n);
+    parsing->at += n;
+    if (base < 0 || element_parse_integer(base, digits, value) != 0)
+        refuse(parsing, at, "a value of this enumeration is an integer of its datatype");
+    else if (H5Tenum_insert(enumeration, name, value) < 0)
+        refuse_value(parsing, enumeration, begin, name);
+    if (base >= 0)
+        H5Tclose(base);
+}
+
+static void parse_value(struct parsing *parsing, hid_t enumeration)
+{
+    const char *begin = parsing->at;
+    char *name = parse_member_name(parsing, "value");
+    skip_blanks(parsing);
+    if (!name)
+        parsing->error = -ENOMEM;
+    else if (H5Tget_nmembers(enumeration) == MOST_MEMBERS)
+        refuse(parsing, begin, "an enumeration has up to %d names", MOST_MEMBERS);
+    else if (!parsing->error && !take(parsing, ':'))
+        refuse(parsing, parsing->at, "\":\" is missing behind the name of a value");
+    if (!parsing->error)
+        add_value(parsing, enumeration, begin, name);
+    free(name);
+}
+
+/* Behind "enum". */
+static hid_t parse_enumeration(struct parsing *parsing)
+{
+    if (!take(parsing, ':'))
+        return refuse(parsing, parsing->at, "enum wants \":\" and the datatype of its values");
+    const char *begin = parsing->at;
+    hid_t base = parse_named(parsing), type = base;
+    if (base < 0)
+        return base;
+    if (H5Tget_class(base) != H5T_INTEGER)
+        type = refuse(parsing, begin, "the values of an enumeration are integers");
+    else
+        type = H5Tenum_create(base);
+    H5Tclose(base);
+    skip_blanks(parsing);
+    if (type >= 0 && !take(parsing, '{'))
+        refuse(parsing, parsing->at, "\"{\" and names with values are missing");
+    do {
+        if (!parsing->error && type >= 0)
+            parse_value(parsing, type);
+        skip_blanks(parsing);
+    } while (!parsing->error && take(parsing, ','));
+    if (!parsing->error && !take(parsing, '}'))
+        refuse(parsing, parsing->at, "\",\" or \"}\" is missing behind a value");
+    if (type < 0 || !parsing->error)
+        return type;
+    H5Tclose(type);
+    return H5I_INVALID_HID;
+}
+
+/* ---- */
 
 static hid_t parse_type(struct parsing *parsing)
 {

@@ -428,10 +428,16 @@ NAMED = {
     "ascii": "{\"a b\":ascii,f:S5}",
     "plain": "{x:>f8,m:(2,3)i4,ok:bool,z:complex64,o:V3}",
     "numbers": "(4,5)u2",
+    "enumerations": "{c:enum:<i2{RED:0,GREEN:-300},s:str,d:vlen:enum:u1{\"a b\":255,c:1}}",
+    "enumeration": "enum:>u4{RED:0,GREEN:0xfffffffe}",
 }
+COLOURS = h5py.enum_dtype({"RED": 0, "GREEN": -300}, "<i2")
+BYTES = h5py.enum_dtype({"a b": 255, "c": 1}, "u1")
 KINDS_NAMED = {**KINDS, "ascii": np.dtype([("a b", h5py.string_dtype("ascii")), ("f", "S5")]),
                "plain": np.dtype([("x", ">f8"), ("m", "i4", (2, 3)), ("ok", "?"), ("z", "c8"), ("o", "V3")]),
-               "numbers": np.dtype(("u2", (4, 5)))}
+               "numbers": np.dtype(("u2", (4, 5))),
+               "enumerations": np.dtype([("c", COLOURS), ("s", h5py.string_dtype()), ("d", h5py.vlen_dtype(BYTES))]),
+               "enumeration": h5py.enum_dtype({"RED": 0, "GREEN": 0xfffffffe}, ">u4")}
 
 
 def described(kind):
@@ -443,7 +449,8 @@ def described(kind):
     elif isinstance(kind, h5py.h5t.TypeStringID):
         said += [kind.is_variable_str(), kind.get_cset(), kind.get_strpad()]
     elif isinstance(kind, h5py.h5t.TypeEnumID):
-        said += [(kind.get_member_name(i), kind.get_member_value(i)) for i in range(kind.get_nmembers())]
+        said += sorted((kind.get_member_name(i), kind.get_member_value(i)) for i in range(kind.get_nmembers()))
+        said += [described(kind.get_super())]  # h5py sorts the names before it writes them
     elif isinstance(kind, h5py.h5t.TypeArrayID):
         said += [kind.get_array_dims(), described(kind.get_super())]
     elif kind.get_class() == h5py.h5t.VLEN:
@@ -458,7 +465,7 @@ def described(kind):
 def test_create(tmp_path, name, options):
     """Exported it is a dataset of the datatype that h5py writes for the same."""
     made, back, wanted = tmp_path / "made.h5", tmp_path / "back.h5", tmp_path / "wanted.h5"
-    is_plain = name in ("plain", "numbers")
+    is_plain = name in ("plain", "numbers", "enumeration")
     create = ["create", *options, "--dims", "6,5", "--chunk", "2,5", "--dtype", NAMED[name]]
     if is_plain and options:
         failed(*create, made, "/x", says="of variable length")
@@ -472,6 +479,21 @@ def test_create(tmp_path, name, options):
         other.create_dataset("x", (6, 5), KINDS_NAMED[name])
         assert described(file["x"].id.get_type()) == described(other["x"].id.get_type())
         assert file["x"].shape == (6, 5)
+
+
+def test_create_enumerations(tmp_path):
+    """Names are elements, too: as fill value, in what is dumped, and for h5py."""
+    made, back = tmp_path / "made.h5", tmp_path / "back.h5"
+    done("create", "--dims", "3", "--dtype", "enum:i2{IDLE:0,BUSY:-5}", "--fill", "BUSY", made, "/x")
+    described, = info(made)["datasets"]
+    assert described["fill_value"] == "BUSY" and described["datatype"].endswith("enumeration of 2 names")
+    done("export", f"{made}:/x", back)
+    with h5py.File(back) as file:
+        assert h5py.check_enum_dtype(file["x"].dtype) == {"IDLE": 0, "BUSY": -5} and list(file["x"]) == [-5] * 3
+    assert [value for _, value in csv.reader(done("dump", f"{back}:/x").splitlines()[1:])] == ['"BUSY"'] * 3
+    assert "0 faults" in done("check", made)
+    failed("create", "--dims", "3", "--dtype", "enum:i2{IDLE:0}", "--fill", "BUSY", made, "/y", code=USAGE,
+           says="--fill BUSY: not an element")
 
 
 def test_create_references(tmp_path):
@@ -493,6 +515,8 @@ def test_wrong_datatypes(tmp_path):
     for dtype, code, reason in [
             ("{x:float3,y:u4}", USAGE, "datatype '{x:float3,y:u4}': at character 4: no such datatype: float3"),
             ("{x:u4,x:u4}", USAGE, "at character 7: another member has this name"),
+            ("{x:enum:u1{A:1,B:256}}", USAGE, "at character 18: a value of this enumeration is an integer"),
+            ("enum:f4{A:1}", USAGE, "at character 6: the values of an enumeration are integers"),
             ("(2,0)str", USAGE, "at character 4: dims of an array are 1 to 4294967295"),
             ("(70000)str", 1, "more than 65536 parts of variable length")]:
         failed("create", "--dims", "4", "--dtype", dtype, path, "/x", code=code, says=reason)

@@ -8,7 +8,7 @@ import numpy as np
 import sequences_reader
 from sequences_reader import Bytes, all_of, selected, sound
 
-COMPOUND, REFERENCE, SEQUENCE, ARRAY = 6, 7, 9, 10
+COMPOUND, REFERENCE, ENUMERATION, SEQUENCE, ARRAY = 6, 7, 8, 9, 10
 
 
 class Plain:
@@ -100,6 +100,12 @@ def datatype(fields):
     if kind == REFERENCE:
         assert size == (12 if bits & 15 else 8)
         return Reference(bits & 15 == 1)
+    if kind == ENUMERATION:
+        assert datatype(fields).size == size
+        for _ in range(bits & 0xffff):
+            name(fields, version)
+        fields.take((bits & 0xffff) * size)
+        return Plain(size)
     if kind == SEQUENCE:
         assert size == 16
         return Sequence(datatype(fields), bits & 15 == 1)
@@ -107,12 +113,16 @@ def datatype(fields):
     return Plain(size)
 
 
-def member(fields, version, size):
+def name(fields, version):
     start = fields.at
     while fields.uint():
         pass
     if version < 3:
         fields.take(-(fields.at - start) % 8)
+
+
+def member(fields, version, size):
+    name(fields, version)
     offset = fields.uint(4 if version < 3 else (size.bit_length() + 7) // 8)
     fields.take(28 * (version == 1))
     said = int.from_bytes(fields.data[fields.at + 4:fields.at + 8], "little")

@@ -2,6 +2,7 @@
  * of the file on disk, while ours is still open. */
 #include "support.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
@@ -1059,6 +1060,7 @@ static void names_of_composed_types(void **state)
     assert_true(is_type_named("ref", H5T_STD_REF_OBJ));
     assert_true(is_type_named("regionref", H5T_STD_REF_DSETREG));
     assert_true(is_type_named("vlen:ascii", strings));
+    assert_true(is_type_named("vlen : ascii", strings));
     assert_true(is_type_named("(2,3)>f4", array));
     assert_true(is_type_named("( 2 , 3 ) >f4", array));
     assert_true(is_type_named("{t:int64,\"s t\\\"\\\\\":vlen:ascii}", inner));
@@ -1068,6 +1070,65 @@ static void names_of_composed_types(void **state)
     const hid_t all[] = {utf8, ascii, strings, array, inner, outer, sequences};
     for (size_t i = 0; i < COUNT(all); i++)
         H5Tclose(all[i]);
+}
+
+/* The same of enumerations: as many bytes a value, and in the order, as the datatype of its values. */
+static void names_of_enumerations(void **state)
+{
+    (void)state;
+    const signed char bytes[] = {-128, 127, 0};
+    const uint64_t largest = htobe64(UINT64_MAX), small = htobe64(1);
+    hid_t small_ones = H5Tenum_create(H5T_STD_I8LE), large_ones = H5Tenum_create(H5T_STD_U64BE);
+    H5Tenum_insert(small_ones, "low", &bytes[0]);
+    H5Tenum_insert(small_ones, "a high: one", &bytes[1]);
+    H5Tenum_insert(small_ones, "enum", &bytes[2]);
+    H5Tenum_insert(large_ones, "x", &largest);
+    H5Tenum_insert(large_ones, "y", &small);
+    hid_t sequences = H5Tvlen_create(large_ones);
+    hid_t outer = H5Tcreate(H5T_COMPOUND, 17);
+    H5Tinsert(outer, "enum", 0, small_ones);
+    H5Tinsert(outer, "vlen", 1, sequences);
+
+    assert_true(is_type_named("enum:int8{low:-128,\"a high: one\":127,enum:0}", small_ones));
+    assert_true(
+        is_type_named("enum : i1 { low : -128 , \"a high: one\" :0x7f,\nenum: 0 }", small_ones));
+    assert_true(is_type_named("enum:>u8{x:18446744073709551615,y:1}", large_ones));
+    assert_true(is_type_named("{enum:enum:i1{low:-128,\"a high: one\":127,enum:0},"
+                              "vlen:vlen:enum:>u8{x:0xffffffffffffffff,y:1}}",
+                              outer));
+    size_t n, bool_n;
+    void *named = type_of("enum:i1{FALSE:0,TRUE:1}", &n), *boolean = type_of("bool", &bool_n);
+    assert_true(n == bool_n && memcmp(named, boolean, n) == 0);
+    free(boolean);
+    free(named);
+    const hid_t all[] = {small_ones, large_ones, sequences, outer};
+    for (size_t i = 0; i < COUNT(all); i++)
+        H5Tclose(all[i]);
+}
+
+/* More names than any object header has room for, and than libhdf5 would count. */
+static void no_type_has_too_many_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *format;
+        const char *reason;
+    } kinds[] = {{"{", "n%u:u1,", "a compound has up to 16384 members"},
+                 {"enum:u4{", "n%u:%u,", "an enumeration has up to 16384 names"}};
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        char *name;
+        void *type;
+        size_t n;
+        FILE *out = open_memstream(&name, &n);
+        fputs(kinds[i].begin, out);
+        for (unsigned k = 0; k < 16385; k++)
+            fprintf(out, kinds[i].format, k, k);
+        fclose(out);
+        name[n - 1] = '}';
+        assert_int_equal(hdf5_type_of_name(name, &type, &n), -EINVAL);
+        assert_non_null(strstr(hdf5_error(), kinds[i].reason));
+        free(name);
+    }
 }
 
 /* Where, and what, is wrong with it. */
@@ -1109,6 +1170,27 @@ static void wrong_names_of_composed_types(void **state)
         {"{a:(2147483648)u1,b:(2147483648)u1}", "at character 19: an element exceeds"},
         {"(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)u1",
          "at character 66: an array has up to 32 dims"},
+        {"enum", "at character 5: enum wants"},
+        {"enum:", "at character 6: a datatype is missing"},
+        {"enum:f4{x:1}", "at character 6: the values of an enumeration are integers"},
+        {"enum:str{x:1}", "at character 6: the values of an enumeration are integers"},
+        {"enum:vlen:u1{x:1}", "at character 6: no such datatype: vlen"},
+        {"enum:u1", "at character 8: \"{\" and names with values are missing"},
+        {"enum:u1{}", "at character 9: the name of a value is missing"},
+        {"enum:u1{x}", "at character 10: \":\" is missing behind the name of a value"},
+        {"enum:u1{x:}", "at character 11: a value of this enumeration is an integer"},
+        {"enum:u1{x:256}", "at character 11: a value of this enumeration is an integer"},
+        {"enum:u1{x:-1}", "at character 11: a value of this enumeration is an integer"},
+        {"enum:i1{x:128}", "at character 11: a value of this enumeration is an integer"},
+        {"enum:i8{x:9223372036854775808}", "at character 11: a value of this"},
+        {"enum:u1{x:1.0}", "at character 11: a value of this enumeration is an integer"},
+        {"enum:u1{x:0000000000000000000000000000000001}", "at character 11: a value of this"},
+        {"enum:u1{x:1,x:2}", "at character 13: another value has this name"},
+        {"enum:u1{x:1,y:1}", "at character 13: another name has this value"},
+        {"enum:u1{x:1", "at character 12: \",\" or \"}\" is missing behind a value"},
+        {"enum:u1{x:1,}", "at character 13: the name of a value is missing"},
+        {"enum:u1{\"x:1}", "at character 9: the name of a value has no closing quote"},
+        {"enum:u1{x:1}y", "at character 13: there is more"},
         {"vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:vlen:u1",
          "at character 81: datatypes are nested more than 16 deep"},
     };
@@ -1322,6 +1404,7 @@ TEST_MAIN(cmocka_unit_test(a_new_file_is_there_with_its_first_commit),
           cmocka_unit_test(attributes_of_what_libhdf5_cannot_open_are_read_and_copied),
           cmocka_unit_test(files_of_the_prototype_are_found_and_opened),
           cmocka_unit_test(numpy_names_are_understood), cmocka_unit_test(names_of_composed_types),
+          cmocka_unit_test(names_of_enumerations), cmocka_unit_test(no_type_has_too_many_names),
           cmocka_unit_test(wrong_names_of_composed_types),
           cmocka_unit_test(the_largest_composed_types),
           cmocka_unit_test(damaged_datatypes_are_refused_or_harmless),
