@@ -24,9 +24,8 @@ static int decode_tiff(const struct views *views, const char *bytes, size_t n, c
                                 .height = (uint32_t)dims[0],
                                 .samples = views->frame_rank == 3 ? (uint16_t)dims[2] : 1,
                                 .bits = (uint16_t)(8 * type->size),
-                                .format = type->class == SFS_FLOAT ? 3
-                                          : type->is_signed        ? 2
-                                                                   : 1};
+                                .format = (uint16_t)tiff_sample_format(type),
+                                .is_boolean = type->is_boolean};
     if ((views->frame_rank != 2 && views->frame_rank != 3) || (type->size & (type->size - 1)) != 0)
         return -EOPNOTSUPP;
     int error = image_decode(&image, bytes, n, dense, why);

@@ -3,6 +3,7 @@
 #ifndef SPARSEFS_VIEW_FOREIGN_H
 #define SPARSEFS_VIEW_FOREIGN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/why.h"
@@ -58,7 +59,8 @@ struct image {
     uint32_t width, height; /* pixels */
     uint16_t samples;       /* elements of a pixel: 1, or 3 or 4 of a colour */
     uint16_t bits;          /* of an element: 8, 16, 32 or 64 */
-    uint16_t format;        /* SampleFormat of TIFF 6.0: 1 unsigned, 2 signed, 3 floating point */
+    uint16_t format;        /* tiff_sample_format */
+    bool is_boolean;        /* elements are 0 and 1: they may have one bit in a file */
 };
 
 /* Decodes a TIFF file in a process that may do nothing else. *dense has room for the image, and

@@ -38,6 +38,9 @@ bool is_complex(const struct sfs_type *type);
 /* Whether pixels of three or four samples are colours: red, green, blue, and alpha (tiff.c). */
 bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims);
 
+/* SampleFormat of TIFF 6.0: 1 unsigned, and booleans, 2 signed, 3 IEEE floating point (tiff.c). */
+unsigned tiff_sample_format(const struct sfs_type *type);
+
 /* png/N.png: its size, 0 where there is no such view; and all of it, which the caller frees. Errors
  * as of sfs_read. */
 uint64_t png_bytes(const struct views *views);

@@ -77,10 +77,9 @@ static void put_bits(struct writer *w)
         put(w, i < image->samples ? bits : 0, 2);
 }
 
-/* SampleFormat: 1 unsigned, 2 signed, 3 IEEE floating point. */
-static unsigned sample_format(const struct sfs_type *type)
+unsigned tiff_sample_format(const struct sfs_type *type)
 {
-    return type->class == SFS_FLOAT ? 3 : type->is_signed ? 2 : 1;
+    return type->class == SFS_FLOAT ? 3 : type->is_signed && !type->is_boolean ? 2 : 1;
 }
 
 static unsigned tags_of(const struct image *image)
@@ -119,7 +118,7 @@ static void put_directory(struct writer *w, uint64_t strip, uint64_t next)
     if (image->samples == 4)
         put_tag(w, 338, SHORT, 1, 2); /* ExtraSamples: alpha, by which nothing is multiplied */
     if (!colours)                     /* of colours this is the default */
-        put_tag(w, 339, SHORT, 1, sample_format(image->type));
+        put_tag(w, 339, SHORT, 1, tiff_sample_format(image->type));
     put(w, next, image->big_tiff ? 8 : 4);
 }
 

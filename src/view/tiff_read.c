@@ -88,6 +88,15 @@ static bool is_codec(uint16_t compression)
            compression == COMPRESSION_PACKBITS;
 }
 
+/* Elements of a bit each, eight in a byte. */
+static bool is_bilevel(TIFF *tiff, const struct image *image)
+{
+    uint16_t bits = 1, format = SAMPLEFORMAT_UINT;
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_BITSPERSAMPLE, &bits);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLEFORMAT, &format);
+    return image->is_boolean && bits == 1 && format == SAMPLEFORMAT_UINT;
+}
+
 static int check_type(TIFF *tiff, const struct image *image, struct why *why)
 {
     static const char *const formats[] = {"other", "unsigned", "signed", "floating-point", "other"};
@@ -97,7 +106,7 @@ static int check_type(TIFF *tiff, const struct image *image, struct why *why)
     TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLEFORMAT, &format);
     if (samples != image->samples)
         return refuse(why, "a pixel has %u samples, not %u", samples, image->samples);
-    if (bits != image->bits || format != image->format)
+    if (!is_bilevel(tiff, image) && (bits != image->bits || format != image->format))
         return refuse(why, "elements are %s numbers of %u bits, not %s ones of %u",
                       formats[format < 4 ? format : 4], bits, formats[image->format], image->bits);
     return 0;
@@ -148,7 +157,9 @@ static int check(TIFF *tiff, const struct image *image, struct why *why)
         return refuse(why, "the first row is not the top (Orientation %u)", orientation);
     if (!TIFFLastDirectory(tiff))
         return refuse(why, "it has several images");
-    return TIFFScanlineSize64(tiff) == (uint64_t)width * pixel_bytes(image)
+    uint64_t row_bytes =
+        is_bilevel(tiff, image) ? ((uint64_t)width + 7) / 8 : (uint64_t)width * pixel_bytes(image);
+    return TIFFScanlineSize64(tiff) == row_bytes
                ? 0
                : refuse(why, "a row has another size than its pixels");
 }
@@ -213,6 +224,22 @@ static int read_tiles(TIFF *tiff, const struct image *image, char *dense, struct
     return error;
 }
 
+static int read_bits(TIFF *tiff, const struct image *image, char *dense, struct why *why)
+{
+    if (TIFFIsTiled(tiff))
+        return refuse(why, "elements of a bit are in tiles, and taken in strips only");
+    unsigned char *row = malloc((size_t)TIFFScanlineSize64(tiff));
+    int error = row ? 0 : -ENOMEM;
+    for (uint32_t y = 0; y < image->height && !error; y++) {
+        if (TIFFReadScanline(tiff, row, y, 0) < 0)
+            error = refuse(why, "row %u cannot be read", y);
+        for (uint32_t x = 0; x < image->width && !error; x++)
+            *dense++ = (char)(row[x / 8] >> (7 - x % 8) & 1);
+    }
+    free(row);
+    return error;
+}
+
 /* Without a map: what is read is copied, and checked against the end. */
 static TIFF *open_source(struct source *source)
 {
@@ -241,8 +268,9 @@ int tiff_decode(const struct image *image, const char *bytes, size_t n, char *de
     TIFF *tiff = open_source(&source);
     int error = tiff ? check(tiff, image, why) : refuse(why, "it is no TIFF file");
     if (!error)
-        error = TIFFIsTiled(tiff) ? read_tiles(tiff, image, dense, why)
-                                  : read_strips(tiff, image, dense, why);
+        error = is_bilevel(tiff, image) ? read_bits(tiff, image, dense, why)
+                : TIFFIsTiled(tiff)     ? read_tiles(tiff, image, dense, why)
+                                        : read_strips(tiff, image, dense, why);
     if (tiff)
         TIFFClose(tiff);
     reason = NULL;

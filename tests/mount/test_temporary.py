@@ -714,6 +714,40 @@ def test_types_of_files_of_others(mounts, tmp_path, dtype):
         assert (d / "frames/1.raw").read_bytes() == content.tobytes()
 
 
+def test_masks_of_others(mounts, tmp_path):
+    """Booleans are shown as unsigned bytes, which every program reads, and taken as such or as bits."""
+    tifffile, image = pytest.importorskip("tifffile"), pytest.importorskip("PIL.Image")
+    if not has_libtiff():
+        pytest.skip("built without libtiff")
+    path, content = tmp_path / "a.h5", np.arange(37 * 45).reshape(37, 45) % 3 == 0
+    with h5py.File(path, "w") as f:
+        f.create_dataset("d", data=[content, ~content], chunks=(1, 16, 45))
+    mount = mounts(path, "rw", expect_log=True)
+    d = mount / "d"
+    for read in lambda name: np.asarray(image.open(name)), tifffile.imread:
+        shown = read(d / "tiff/000000.tif")
+        assert shown.dtype == "u1" and (shown == content).all()
+    new = tmp_path / "new.tif"
+    for i, write in enumerate((
+            lambda mask: image.fromarray(mask).save(new),
+            lambda mask: image.fromarray(mask).save(new, compression="tiff_lzw"),
+            lambda mask: image.fromarray(mask).save(new, compression="packbits"),
+            lambda mask: tifffile.imwrite(new, mask, photometric="minisblack", rowsperstrip=5),
+            lambda mask: tifffile.imwrite(new, mask.astype("u1"), byteorder=">", tile=(16, 16)))):
+        wanted = np.roll(content, i, 1)
+        write(wanted)
+        shutil.copy(new, d / "tiff/000001.tif")
+        assert (d / "frames/1.raw").read_bytes() == wanted.tobytes(), i
+    for write, reason in ((lambda: tifffile.imwrite(new, content), "black is not 0"),
+                          (lambda: tifffile.imwrite(new, content, photometric="minisblack", tile=(16, 16)), "in tiles"),
+                          (lambda: tifffile.imwrite(new, content.astype("i1")), "signed numbers of 8 bits")):
+        write()
+        with refused(errno.EINVAL):
+            shutil.copy(new, d / "tiff/000001.tif")
+        assert (d / "frames/1.raw").read_bytes() == wanted.tobytes()
+        wait_until(lambda: reason in mount.log())
+
+
 @pytest.mark.parametrize("dtype", ["<u1", ">u2"])
 @pytest.mark.parametrize("samples", [3, 4])
 def test_colours_of_others(mounts, tmp_path, dtype, samples):
