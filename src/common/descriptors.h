@@ -11,8 +11,9 @@ void descriptors_close_from(int first);
 /* Sends n bytes over a socket of either kind, and with them a descriptor, or none (-1). */
 bool descriptor_send(int socket, const void *bytes, size_t n, int fd);
 
-/* Receives n bytes so: *fd is closed on exec, -1: none came with them. False: the other end is
- * closed, or has sent fewer. */
+/* Receives n bytes so: *fd is closed on exec, and the caller closes it, also after false; -1: none came
+ * with them. False: the other end is closed, or has sent fewer. From our own processes only: of a
+ * second descriptor that comes along neither would be closed. */
 bool descriptor_receive(int socket, void *bytes, size_t n, int *fd);
 
 #endif

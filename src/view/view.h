@@ -133,7 +133,7 @@ struct views {
 /* Opens a dataset for viewing; path is its HDF5 path. frame_rank < 0 asks for the default: of three
  * and more dims all but the first, otherwise all; a number above the rank counts as the rank. path is
  * copied; file must outlive *views, which the caller closes and an error leaves as it is. Errors of
- * sfs_dataset_open; -ENOMEM. views_close(NULL) is allowed. */
+ * sfs_dataset_open and sfs_encode_defined; -ENOMEM. views_close(NULL) is allowed. */
 int views_open(struct sfs_file *file, uint64_t address, const char *path, int frame_rank,
                struct views **views);
 void views_close(struct views *views);
