@@ -9,7 +9,7 @@
 
 #include "cli/filter_name.h"
 #include "cli/sample.h"
-#include "cli/target.h"
+#include "cli/source.h"
 #include "common/workers.h"
 
 #define MOST_BLOCKS  UINT16_MAX /* of a selection with coordinates of 2 bytes */

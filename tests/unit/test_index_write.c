@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/box.h"
-#include "common/sanity.h"
+#include "common/invariants.h"
 #include "index_files.h"
 
 #define UNLIMITED SFS_UNLIMITED

@@ -10,7 +10,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "common/load.h"
+#include "common/load_image.h"
 #include "common/size.h"
 #include "fs/entry_names.h"
 #include "sparsefs/sparsefs.h"
