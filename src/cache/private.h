@@ -25,7 +25,7 @@
  * form is condensed; nothing is waited for under it.
  *
  * Invariants, under cache->lock:
- *  - a chunk is in its dataset's table and in one of the queues (policy.c), or it is gone and known
+ *  - a chunk is in its dataset's table and in one of the queues (eviction_policy.c), or it is gone and known
  *    only to those who have pinned it; a dirty one is LOADED, open or packed (of a dense dataset:
  *    or dense), and in the dirty list;
  *  - an open chunk that is not gone is dirty;
@@ -62,7 +62,7 @@ enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHU
     16             /* values, or the selection if the values are read in parts (read_in_parts.c) */
 #define PASSING 32 /* scan: the chunk is not to stay in the cache */
 
-/* Queues of chunks, next victim first (policy.c). */
+/* Queues of chunks, next victim first (eviction_policy.c). */
 enum queue { QUEUE_NEW, QUEUE_MAIN, QUEUES };
 
 /* The bytes that a chunk was decoded from, if others may write them (revalidate.c). */
@@ -84,7 +84,7 @@ struct chunk {
     bool open;              /* ...this has become false */
     bool gone;              /* removed from the table */
     enum queue queue;
-    unsigned uses;           /* policy.c */
+    unsigned uses;           /* eviction_policy.c */
     bool passing;            /* evicted with its last pin */
     bool in_parts;           /* constant once it is not LOADING: its values are read in parts... */
     uint64_t values_address; /* ...from here, unless all are in the form */
@@ -178,7 +178,7 @@ struct cache {
     uint64_t n_flushes;  /* that have begun */
     uint64_t n_datasets; /* that were opened */
     uint64_t n_chunks, hits, misses, evictions, decoded, encoded;
-    uint64_t checks; /* sanity.c */
+    uint64_t checks; /* invariants.c */
     bool ends;
     unsigned most_encoders, n_encoders, idle_encoders;
     pthread_t encoder[];
@@ -194,7 +194,7 @@ void revalidate_note(struct chunk *chunk, uint64_t offset, size_t n, const void 
  */
 int revalidate(struct cache *cache, struct chunk *chunk);
 
-/* ---- policy.c; the lock is held, but by the first two ---- */
+/* ---- eviction_policy.c; the lock is held, but by the first two ---- */
 
 /* The history of evicted chunks is not counted in the limit: 0.2 % of it. -ENOMEM. */
 int policy_init(struct cache *cache);
@@ -219,7 +219,7 @@ void policy_evicted(struct cache *cache, const struct chunk *chunk);
 /* The next victim, clean and without pins, or NULL. */
 struct chunk *policy_victim(struct cache *cache);
 
-/* ---- sanity.c; the lock is held ---- */
+/* ---- invariants.c; the lock is held ---- */
 
 /* Ends the process if an invariant does not hold; in builds that check that, now and then if there
  * are many chunks. */

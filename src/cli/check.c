@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "cli/options.h"
-#include "cli/target.h"
+#include "cli/source.h"
 
 static const char help[] =
     "usage: sparsectl check FILE\n"

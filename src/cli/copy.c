@@ -7,11 +7,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/blocks.h"
 #include "cli/progress.h"
 #include "cli/selected.h"
+#include "common/thread.h"
 
 #define MOST_THREADS 8
 #define PART_BYTES   ((uint64_t)1 << 20) /* of a block, that stay in the processor's cache */
@@ -358,8 +358,8 @@ static void *run(void *context)
 static void run_all(struct work *work)
 {
     pthread_t thread[MOST_THREADS - 1];
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned wanted = processors < MOST_THREADS ? (unsigned)processors : MOST_THREADS, n = 0;
+    unsigned processors = thread_processors();
+    unsigned wanted = processors < MOST_THREADS ? processors : MOST_THREADS, n = 0;
     while (n + 1 < wanted && n + 1 < work->n && pthread_create(&thread[n], NULL, run, work) == 0)
         n++;
     run(work);

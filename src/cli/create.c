@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "cli/copy_sequences.h"
+#include "cli/destination.h"
 #include "cli/options.h"
 #include "cli/storage_words.h"
-#include "cli/target.h"
 
 static const char help[] =
     "usage: sparsectl create [options] FILE DATASET\n"

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/destination.h"
 #include "common/type.h"
 #include "cli/copy_sequences.h"
 #include "cli/dense.h"
 #include "cli/linked.h"
 #include "cli/options.h"
-#include "cli/target.h"
 #include "cli/tree.h"
 
 static const char help[] =

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/destination.h"
 #include "common/type.h"
 #include "cli/try_filters.h"
 #include "cli/copy_sequences.h"
 #include "cli/linked.h"
 #include "cli/options.h"
 #include "cli/selected.h"
-#include "cli/target.h"
 #include "cli/tree.h"
 
 static const char help[] =

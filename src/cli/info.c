@@ -7,8 +7,8 @@
 
 #include "cli/linked.h"
 #include "cli/options.h"
+#include "cli/source.h"
 #include "cli/storage_words.h"
-#include "cli/target.h"
 #include "cli/tree.h"
 #include "common/json.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/target.h"
+#include "cli/source.h"
 #include "common/size.h"
 #include "config.h"
 

@@ -7,7 +7,6 @@
 
 #include "cli/linked.h"
 #include "cli/options.h"
-#include "cli/target.h"
 #include "cli/tree.h"
 #include "view/detector.h"
 #include "view/number.h"

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "cli/copy_sequences.h"
+#include "cli/destination.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/storage_words.h"
-#include "cli/target.h"
 #include "cli/tree.h"
 #include "common/hash.h"
 

@@ -1,4 +1,6 @@
 /* Opening files that commands read, also while another program writes them. */
+#include "cli/source.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -9,8 +11,7 @@
 #include <unistd.h>
 
 #include "cli/mounted.h"
-#include "cli/target.h"
-#include "common/load.h"
+#include "common/load_image.h"
 
 #define MOST_TRIES 20 /* of a file that grows */
 

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/filter_name.h"
 #include "cli/sample.h"
-#include "cli/target.h"
+#include "cli/source.h"
+#include "common/thread.h"
 #include "common/workers.h"
 
 #define MOST_BLOCKS  UINT16_MAX /* of a selection with coordinates of 2 bytes */
@@ -339,8 +339,8 @@ static int check_choice(struct sfs_file *file, const struct sfs_dataset_create *
 /* Besides the one that this thread has. */
 static unsigned other_processors(void)
 {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 2 ? 0 : n < MOST_WORKERS ? (unsigned)n - 1 : MOST_WORKERS;
+    unsigned others = thread_processors() - 1;
+    return others < MOST_WORKERS ? others : MOST_WORKERS;
 }
 
 static int choose_filters(struct sfs_file *file, const struct copy *copy,

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 int thread_start(pthread_t *thread, void *(*run)(void *data), void *data)
 {
@@ -24,6 +25,12 @@ void thread_yield_to_waker(void)
     int policy;
     if (pthread_getschedparam(pthread_self(), &policy, &parameters) == 0 && policy == SCHED_OTHER)
         (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
+}
+
+unsigned thread_processors(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 1 ? (unsigned)n : 1; /* -1: the system does not say */
 }
 
 /* Of one thread. */

@@ -17,6 +17,9 @@ int thread_start(pthread_t *thread, void *(*run)(void *data), void *data);
  * policy than the default one, nothing is changed. */
 void thread_yield_to_waker(void);
 
+/* Processors that are online, at least 1. */
+unsigned thread_processors(void);
+
 /* Something that every thread has one of: static, with the first two members set, others zero. */
 struct own {
     size_t size;              /* bytes */

@@ -271,19 +271,23 @@ static int make_layout(const struct sfs_file *file, const struct sfs_dataset_cre
         .unfiltered_edges = create->unfiltered_edges,
         .is_dense = create->is_dense,
     };
-    bool filtered =
-        create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0;
+    const struct new_dataset dataset = {
+        .rank = create->rank,
+        .dims = create->dims,
+        .max_dims = create->max_dims,
+        .chunk_dims = create->chunk_dims,
+        .element_size = elements->size,
+        .n_sections = elements->n_sections,
+        .filtered =
+            create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0,
+    };
     if (elements->n_sections == MAX_SECTIONS &&
         (choice.rfc_encoding || choice.order == SFS_LAYOUT_MESSAGE_SECTIONED))
         return why_refused(why, -EOPNOTSUPP,
                            "elements of variable length have one encoding, in messages of the "
                            "prototype or of version 22");
-    int error =
-        layout_message_init(create->rank, create->dims, create->max_dims, create->chunk_dims,
-                            elements->size, elements->n_sections, filtered, layout, why);
-    return error ? error
-                 : layout_message_choose(&choice, &file->superblock, create->dims, create->max_dims,
-                                         filtered, layout, why);
+    int error = layout_message_init(&dataset, layout, why);
+    return error ? error : layout_message_choose(&choice, &file->superblock, &dataset, layout, why);
 }
 
 /* What early allocation is in a sparse dataset: the index is made before there are chunks. */

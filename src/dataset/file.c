@@ -10,6 +10,7 @@
 #include "cache/cache.h"
 #include "common/log.h"
 #include "common/size.h"
+#include "common/thread.h"
 #include "dataset/ahead.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
@@ -92,10 +93,8 @@ int common_cache_create(const struct sfs_options *options, struct common_cache *
 {
     size_t size = options && options->cache_size ? options->cache_size : SFS_DEFAULT_CACHE_SIZE;
     unsigned workers = options ? options->workers : 0;
-    if (workers == 0) {
-        long processors = sysconf(_SC_NPROCESSORS_ONLN);
-        workers = processors > 0 ? (unsigned)processors : 1;
-    }
+    if (workers == 0)
+        workers = thread_processors();
     enum sfs_policy policy = options ? options->policy : SFS_POLICY_DEFAULT;
     *common = (struct common_cache){0};
     if ((unsigned)policy > SFS_POLICY_S3_FIFO)

@@ -26,14 +26,14 @@ static int check_axis(int axis, uint64_t dim, uint64_t max_dim, uint64_t chunk_d
     return 0;
 }
 
-static enum chunk_index_kind index_for(int rank, const uint64_t *dims, const uint64_t *max_dims,
-                                       const uint64_t *chunk_dims)
+static enum chunk_index_kind index_for(const struct new_dataset *dataset)
 {
+    const uint64_t *dims = dataset->dims, *max_dims = dataset->max_dims;
     int n_unlimited = 0;
     bool single = true;
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < dataset->rank; i++) {
         n_unlimited += max_dims[i] == SFS_UNLIMITED;
-        single &= dims[i] == max_dims[i] && dims[i] == chunk_dims[i];
+        single &= dims[i] == max_dims[i] && dims[i] == dataset->chunk_dims[i];
     }
     if (n_unlimited > 0)
         return n_unlimited > 1 ? INDEX_BTREE2 : INDEX_EXTENSIBLE_ARRAY;
@@ -78,13 +78,13 @@ static int check_grid(const struct layout_message *l, const uint64_t *max_dims, 
     return 0;
 }
 
-int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims,
-                        const uint64_t *chunk_dims, uint64_t element_size, int n_sections,
-                        bool filtered, struct layout_message *layout, struct why *why)
+int layout_message_init(const struct new_dataset *dataset, struct layout_message *layout,
+                        struct why *why)
 {
+    int rank = dataset->rank, n_sections = dataset->n_sections;
     struct layout_message l = {
         .rank = rank,
-        .element_size = element_size,
+        .element_size = dataset->element_size,
         .offset_size = 8,
         .offset_size_width = 1,
         .n_sections = n_sections,
@@ -94,19 +94,20 @@ int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims
     };
     if (rank < 1 || rank > SFS_MAX_RANK)
         return why_refused(why, -EINVAL, "rank %d is not 1 to %d", rank, SFS_MAX_RANK);
-    if (element_size < 1 || element_size > UINT32_MAX)
+    if (l.element_size < 1 || l.element_size > UINT32_MAX)
         return why_refused(why, -EINVAL, "element size %" PRIu64 " is not 1 to 2^32 - 1",
-                           element_size);
+                           l.element_size);
     if (n_sections < 2 || n_sections > MAX_SECTIONS)
         return why_refused(why, -EINVAL, "chunks of %d sections", n_sections);
     for (int i = 0; i < rank; i++) {
-        int error = check_axis(i, dims[i], max_dims[i], chunk_dims[i], why);
+        uint64_t chunk_dim = dataset->chunk_dims[i];
+        int error = check_axis(i, dataset->dims[i], dataset->max_dims[i], chunk_dim, why);
         if (error)
             return error;
-        l.chunk_dims[i] = chunk_dims[i];
+        l.chunk_dims[i] = chunk_dim;
     }
-    l.index = index_for(rank, dims, max_dims, chunk_dims);
-    l.single_filtered = l.index == INDEX_SINGLE && filtered;
+    l.index = index_for(dataset);
+    l.single_filtered = l.index == INDEX_SINGLE && dataset->filtered;
     set_parameters(&l);
     if (layout_message_chunk_bytes(&l) == UINT64_MAX)
         return why_refused(why, -EFBIG, "the bytes of a chunk exceed 63 bits");
@@ -127,7 +128,7 @@ static enum chunk_index_kind kind_of(enum sfs_index_kind kind)
     return kinds[kind];
 }
 
-static int choose_kind(enum sfs_index_kind kind, const uint64_t *dims, const uint64_t *max_dims,
+static int choose_kind(enum sfs_index_kind kind, const struct new_dataset *dataset,
                        struct layout_message *l, struct why *why)
 {
     static const char *const reasons[] = {
@@ -135,7 +136,7 @@ static int choose_kind(enum sfs_index_kind kind, const uint64_t *dims, const uin
         [INDEX_FIXED_ARRAY] = "a fixed array: no axis may be unlimited",
         [INDEX_EXTENSIBLE_ARRAY] = "an extensible array: one axis must be unlimited",
     };
-    enum chunk_index_kind best = index_for(l->rank, dims, max_dims, l->chunk_dims);
+    enum chunk_index_kind best = index_for(dataset);
     if (kind == SFS_INDEX_AUTOMATIC)
         return 0;
     if ((unsigned)kind > SFS_INDEX_BTREE)
@@ -150,17 +151,24 @@ static int choose_kind(enum sfs_index_kind kind, const uint64_t *dims, const uin
     return 0;
 }
 
-/* A number of the index, where one was asked for. */
-static int choose_number(bool has, const char *name, unsigned wanted, unsigned least, unsigned most,
-                         unsigned *number, struct why *why)
+/* A number that the index may have. */
+struct index_number {
+    const char *name;
+    bool has; /* this kind of index has it */
+    unsigned least, most;
+};
+
+/* Where one was asked for: wanted is not 0. */
+static int choose_number(const struct index_number *of, unsigned wanted, unsigned *number,
+                         struct why *why)
 {
     if (wanted == 0)
         return 0;
-    if (!has)
-        return why_refused(why, -EINVAL, "the index has no %s", name);
-    if (wanted < least || wanted > most)
-        return why_refused(why, -EINVAL, "%s of the index: %u is not %u to %u", name, wanted, least,
-                           most);
+    if (!of->has)
+        return why_refused(why, -EINVAL, "the index has no %s", of->name);
+    if (wanted < of->least || wanted > of->most)
+        return why_refused(why, -EINVAL, "%s of the index: %u is not %u to %u", of->name, wanted,
+                           of->least, of->most);
     *number = wanted;
     return 0;
 }
@@ -198,21 +206,24 @@ static int check_array(const struct layout_message *l, struct why *why)
 static int choose_array(const struct sfs_index *index, struct layout_message *l, struct why *why)
 {
     bool is = l->index == INDEX_EXTENSIBLE_ARRAY;
-    int error = choose_number(is || l->index == INDEX_FIXED_ARRAY, "page bits", index->page_bits, 1,
-                              31, is ? &l->data_page_bits : &l->page_bits, why);
+    const struct index_number page_bits = {"page bits", is || l->index == INDEX_FIXED_ARRAY, 1, 31},
+                              max_bits = {"bits of the number of elements", is, 1, 32},
+                              in_index_block = {"elements in the index block", is, 1, UINT8_MAX},
+                              in_data_block = {"least elements of a data block", is, 1, 128},
+                              in_super_block = {"least data blocks of a super block", is, 2, 128};
+    int error =
+        choose_number(&page_bits, index->page_bits, is ? &l->data_page_bits : &l->page_bits, why);
     if (!error)
-        error = choose_number(is, "bits of the number of elements", index->max_bits, 1, 32,
-                              &l->max_bits, why);
+        error = choose_number(&max_bits, index->max_bits, &l->max_bits, why);
     if (!error)
-        error = choose_number(is, "elements in the index block", index->index_block_elements, 1,
-                              UINT8_MAX, &l->index_block_elements, why);
+        error = choose_number(&in_index_block, index->index_block_elements,
+                              &l->index_block_elements, why);
     if (!error)
-        error = choose_number(is, "least elements of a data block", index->data_block_min_elements,
-                              1, 128, &l->data_block_min_elements, why);
+        error = choose_number(&in_data_block, index->data_block_min_elements,
+                              &l->data_block_min_elements, why);
     if (!error)
-        error =
-            choose_number(is, "least data blocks of a super block", index->super_block_min_blocks,
-                          2, 128, &l->super_block_min_blocks, why);
+        error = choose_number(&in_super_block, index->super_block_min_blocks,
+                              &l->super_block_min_blocks, why);
     return error || !is ? error : check_array(l, why);
 }
 
@@ -225,14 +236,14 @@ static int choose_tree(const struct sfs_index *index, const struct superblock *s
     if (error)
         return error;
     size_t least = layout_message_least_node(superblock, chunk_record_in_tree(&format, superblock));
-    error = choose_number(is, "bytes in a node", index->node_size, (unsigned)least, MOST_NODE_BYTES,
-                          &l->node_bytes, why);
+    const struct index_number in_node = {"bytes in a node", is, (unsigned)least, MOST_NODE_BYTES},
+                              split = {"split percent", is, 1, 100},
+                              merge = {"merge percent", is, 1, 100};
+    error = choose_number(&in_node, index->node_size, &l->node_bytes, why);
     if (!error)
-        error = choose_number(is, "split percent", index->split_percent, 1, 100, &l->split_percent,
-                              why);
+        error = choose_number(&split, index->split_percent, &l->split_percent, why);
     if (!error)
-        error = choose_number(is, "merge percent", index->merge_percent, 1, 100, &l->merge_percent,
-                              why);
+        error = choose_number(&merge, index->merge_percent, &l->merge_percent, why);
     if (!error && is && 2 * l->merge_percent >= l->split_percent)
         error = why_refused(why, -EINVAL,
                             "B-tree: a merge percent of %u is not less than half of the split "
@@ -242,8 +253,8 @@ static int choose_tree(const struct sfs_index *index, const struct superblock *s
 }
 
 int layout_message_choose(const struct layout_choice *choice, const struct superblock *superblock,
-                          const uint64_t *dims, const uint64_t *max_dims, bool filtered,
-                          struct layout_message *layout, struct why *why)
+                          const struct new_dataset *dataset, struct layout_message *layout,
+                          struct why *why)
 {
     struct layout_message l = *layout;
     if ((unsigned)choice->order > SFS_LAYOUT_MESSAGE_SECTIONED)
@@ -251,16 +262,16 @@ int layout_message_choose(const struct layout_choice *choice, const struct super
     if (choice->is_dense && l.n_sections < MAX_SECTIONS)
         return why_refused(why, -EINVAL, "structured chunks of dense data of fixed size");
     l.first_section = choice->is_dense;
-    int error = choose_kind(choice->index.kind, dims, max_dims, &l, why);
+    int error = choose_kind(choice->index.kind, dataset, &l, why);
     if (!error)
-        error = check_grid(&l, max_dims, why);
+        error = check_grid(&l, dataset->max_dims, why);
     if (!error)
         error = choose_array(&choice->index, &l, why);
     if (!error)
-        error = choose_tree(&choice->index, superblock, filtered, &l, why);
+        error = choose_tree(&choice->index, superblock, dataset->filtered, &l, why);
     if (error)
         return error;
-    l.single_filtered = l.index == INDEX_SINGLE && filtered;
+    l.single_filtered = l.index == INDEX_SINGLE && dataset->filtered;
     l.unfiltered_edges = choice->unfiltered_edges;
     l.order = choice->order;
     if (choice->rfc_encoding || l.order == SFS_LAYOUT_MESSAGE_SECTIONED)

@@ -61,13 +61,15 @@ static int check_ordinary(const struct superblock *superblock, const struct obje
     return 0;
 }
 
-/* The new messages, in the order in which they stand; the caller frees the data of both. */
+/* The new messages, in the order in which they stand; the caller frees the bytes of both. */
 static int encode_messages(const struct superblock *superblock, const struct layout_message *layout,
-                           const struct section_filters *filters, struct new_message message[2],
-                           unsigned char *bytes[2], size_t *n, struct why *why)
+                           const struct section_filters *filters,
+                           struct message_replacement *replacement,
+                           unsigned char *bytes[NEW_MESSAGES], struct why *why)
 {
+    struct new_message *message = replacement->new;
+    size_t *n = &replacement->n_new;
     int error = 0;
-    *n = 0;
     if (filters && section_filters_any(filters)) {
         message[0] = (struct new_message){
             .type = filters->is_rfc ? MESSAGE_FILTERS : MESSAGE_SECTION_FILTERS, .flags = CONSTANT};
@@ -89,18 +91,17 @@ int dataset_header_convert(struct store *store, const struct superblock *superbl
                            const struct section_filters *filters, struct why *why)
 {
     static const enum message_type replaced[] = {MESSAGE_LAYOUT, MESSAGE_FILTERS};
-    struct new_message message[NEW_MESSAGES];
+    struct message_replacement replacement = {.old = replaced, .n_old = 2};
     unsigned char *bytes[NEW_MESSAGES] = {NULL, NULL};
-    size_t n;
     struct object_header *header;
     int error = object_header_read(store, superblock, address, &header, why);
     if (error)
         return error;
     error = check_ordinary(superblock, header, layout, why);
     if (!error)
-        error = encode_messages(superblock, layout, filters, message, bytes, &n, why);
+        error = encode_messages(superblock, layout, filters, &replacement, bytes, why);
     if (!error)
-        error = object_header_replace(store, superblock, header, replaced, 2, message, n, why);
+        error = object_header_replace(store, superblock, header, &replacement, why);
     free(bytes[0]);
     free(bytes[1]);
     object_header_free(header);
@@ -130,24 +131,30 @@ int dataset_header_set_layout(struct store *store, const struct superblock *supe
     return error;
 }
 
-/* Writes something else into the data of a message, at bytes, which stays as long as it is. */
-typedef int (*encode_function)(const struct superblock *superblock, const struct message *message,
-                               unsigned char *bytes, const void *context, struct why *why);
+/* What is changed in a message. */
+struct message_change {
+    enum message_type type;
+    const char *name; /* of the type */
+    /* Writes something else into the data of a message, at bytes, which stays as long as it is. */
+    int (*encode)(const struct superblock *superblock, const struct message *message,
+                  unsigned char *bytes, const void *context, struct why *why);
+    const void *context;
+};
 
 static int change_message(struct store *store, const struct superblock *superblock,
-                          uint64_t address, enum message_type type, const char *name,
-                          encode_function encode, const void *context, struct why *why)
+                          uint64_t address, const struct message_change *change, struct why *why)
 {
     struct object_header *header;
     int error = object_header_read(store, superblock, address, &header, why);
     if (error)
         return error;
-    const struct message *message = object_header_find(header, type);
+    const struct message *message = object_header_find(header, change->type);
     if (!message)
         error = why_refused(why, -EINVAL, "object header at address %" PRIu64 ": no %s message",
-                            address, name);
+                            address, change->name);
     if (!error)
-        error = encode(superblock, message, object_header_data(header, message), context, why);
+        error = change->encode(superblock, message, object_header_data(header, message),
+                               change->context, why);
     if (!error)
         error = object_header_write_block(store, header, message->block, why);
     object_header_free(header);
@@ -164,8 +171,9 @@ static int encode_allocation(const struct superblock *superblock, const struct m
 int dataset_header_set_allocation(struct store *store, const struct superblock *superblock,
                                   uint64_t address, enum sfs_allocation allocation, struct why *why)
 {
-    return change_message(store, superblock, address, MESSAGE_FILL, "fill value", encode_allocation,
-                          &allocation, why);
+    const struct message_change change = {MESSAGE_FILL, "fill value", encode_allocation,
+                                          &allocation};
+    return change_message(store, superblock, address, &change, why);
 }
 
 struct new_dims {
@@ -184,6 +192,6 @@ int dataset_header_set_dims(struct store *store, const struct superblock *superb
                             uint64_t address, int rank, const uint64_t *dims, struct why *why)
 {
     const struct new_dims new = {rank, dims};
-    return change_message(store, superblock, address, MESSAGE_DATASPACE, "dataspace", encode_dims,
-                          &new, why);
+    const struct message_change change = {MESSAGE_DATASPACE, "dataspace", encode_dims, &new};
+    return change_message(store, superblock, address, &change, why);
 }

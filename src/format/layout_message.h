@@ -70,13 +70,20 @@ int layout_message_decode(const struct superblock *superblock, const struct mess
 
 /* ---- choose_layout.c ---- */
 
-/* The layout of a new dataset without any chunk: sections and index as the dims and the datatype
- * (n_sections: 3 with variable-length data, else 2) want them, parameters as the prototype has
- * them. filtered: it will have section filters. -EINVAL: these dims cannot be; -EFBIG: so large
+/* What of a new dataset decides on its layout. */
+struct new_dataset {
+    int rank;
+    const uint64_t *dims, *max_dims, *chunk_dims; /* elements; max_dims: SFS_UNLIMITED */
+    uint64_t element_size;                        /* bytes */
+    int n_sections;                               /* 3 with variable-length data, else 2 */
+    bool filtered;                                /* it will have section filters */
+};
+
+/* The layout of a new dataset without any chunk: sections and index as its dims and datatype want
+ * them, parameters as the prototype has them. -EINVAL: these dims cannot be; -EFBIG: so large
  * chunks cannot be. why says which. layout_message_choose has to follow. */
-int layout_message_init(int rank, const uint64_t *dims, const uint64_t *max_dims,
-                        const uint64_t *chunk_dims, uint64_t element_size, int n_sections,
-                        bool filtered, struct layout_message *layout, struct why *why);
+int layout_message_init(const struct new_dataset *dataset, struct layout_message *layout,
+                        struct why *why);
 
 /* What of a new layout is not as the prototype has it. */
 struct layout_choice {
@@ -87,11 +94,12 @@ struct layout_choice {
     bool is_dense; /* dense data, which is of variable length then */
 };
 
-/* Puts that into a layout that layout_message_init has made. -EINVAL: these dims have no such
- * index, or it no such numbers; -EFBIG: an array cannot have so many chunks. why says which. */
+/* Puts that into a layout that layout_message_init has made for the dataset. -EINVAL: its dims have
+ * no such index, or it no such numbers; -EFBIG: an array cannot have so many chunks. why says
+ * which. */
 int layout_message_choose(const struct layout_choice *choice, const struct superblock *superblock,
-                          const uint64_t *dims, const uint64_t *max_dims, bool filtered,
-                          struct layout_message *layout, struct why *why);
+                          const struct new_dataset *dataset, struct layout_message *layout,
+                          struct why *why);
 
 /* ---- layout_message.c ---- */
 

@@ -90,13 +90,19 @@ struct new_message {
     size_t size; /* at most 65528 bytes */
 };
 
-/* Takes all messages of some types out and puts n new ones in, one behind the other, where the
+struct message_replacement {
+    const enum message_type *old; /* those of these types are taken out */
+    size_t n_old;
+    struct new_message new[NEW_MESSAGES];
+    size_t n_new;
+};
+
+/* Takes all messages of some types out and puts the new ones in, one behind the other, where the
  * header has room, else in a new block. All other messages keep their order and their bytes.
  * Afterwards the header in memory can only be freed, also on error. Errors: those of the store;
  * -EFBIG, -EOPNOTSUPP: there is no room (of these why says where); -ENOMEM. */
 int object_header_replace(struct store *store, const struct superblock *superblock,
-                          struct object_header *header, const enum message_type *types,
-                          size_t n_types, const struct new_message *messages, size_t n,
-                          struct why *why);
+                          struct object_header *header,
+                          const struct message_replacement *replacement, struct why *why);
 
 #endif

@@ -82,17 +82,16 @@ static void append(struct edit *edit, size_t b, const struct new_message *messag
     edit->n_messages++;
 }
 
-/* Moves the messages that stay to the beginnings of their blocks: all but NIL and those of types.
- */
-static void pack(struct edit *edit, const enum message_type *types, size_t n_types)
+/* Moves the messages that stay to the beginnings of their blocks: all but NIL and old ones. */
+static void pack(struct edit *edit, const struct message_replacement *replacement)
 {
     struct object_header *header = edit->header;
     for (size_t i = 0; i < header->n_messages; i++) {
         const struct message *message = &header->message[i];
         struct header_block *block = &header->block[message->block];
         bool stays = message->type != MESSAGE_NIL;
-        for (size_t k = 0; k < n_types; k++)
-            stays &= message->type != types[k];
+        for (size_t k = 0; k < replacement->n_old; k++)
+            stays &= message->type != replacement->old[k];
         if (!stays)
             continue;
         size_t begin = object_header_message_begin(header);
@@ -196,18 +195,18 @@ static int put_into_new_block(struct edit *edit, struct store *store,
 }
 
 int object_header_replace(struct store *store, const struct superblock *superblock,
-                          struct object_header *header, const enum message_type *types,
-                          size_t n_types, const struct new_message *messages, size_t n,
-                          struct why *why)
+                          struct object_header *header,
+                          const struct message_replacement *replacement, struct why *why)
 {
     struct edit edit = {.header = header};
     edit.used = calloc(header->n_blocks, sizeof(*edit.used));
     if (!edit.used)
         return -ENOMEM;
     int error = 0;
-    pack(&edit, types, n_types);
-    if (!put_into_blocks(&edit, messages, n))
-        error = put_into_new_block(&edit, store, superblock, messages, n, why);
+    pack(&edit, replacement);
+    if (!put_into_blocks(&edit, replacement->new, replacement->n_new))
+        error =
+            put_into_new_block(&edit, store, superblock, replacement->new, replacement->n_new, why);
     if (!error)
         error = close_blocks(&edit, why);
     for (size_t b = header->n_blocks; !error && b > 0; b--)

@@ -164,11 +164,11 @@ struct index {
     void *kind;
     struct changes changes;
     struct block_cache cache;
-    bool was_sane; /* sanity.c */
+    bool was_sane; /* invariants.c */
     unsigned checks;
 };
 
-/* sanity.c, in builds that check invariants: before anything is changed, and with the lock held when
+/* invariants.c, in builds that check invariants: before anything is changed, and with the lock held when
  * all changes are written: now
  * and then the process ends if that has damaged a sound index. */
 void index_check_before(struct index *index);

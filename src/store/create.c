@@ -1,4 +1,4 @@
-/* New stores: a file under a temporary name, which gets its own with the first commit (publish.c). */
+/* New stores: a file under a temporary name, which gets its own with the first commit (replace_file.c). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/sanity.h"
+#include "common/invariants.h"
 
 struct extent {
     uint64_t start;

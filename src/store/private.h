@@ -67,7 +67,7 @@ struct standing {
     uint64_t pages[MOST_STANDING + MAX_WITNESSES]; /* numbers of them all, ascending */
 };
 
-/* Which files it may lead to (reach.c). */
+/* Which files it may lead to (allowed_files.c). */
 struct reach {
     const struct store *top; /* from which the first file was reached; NULL: this one */
     char *files;             /* a folder that is allowed, too; or NULL */
@@ -169,7 +169,7 @@ struct store {
     bool written;                 /* something since the last commit */
     bool write_again;             /* the last sync has failed: unsynced pages are written again */
     uint64_t n_writes;            /* to the file */
-    uint64_t checks;              /* sanity.c */
+    uint64_t checks;              /* invariants.c */
     size_t unstarted;             /* bytes written since writeback was started last */
     struct unsynced *spare_pages; /* for the next ones */
     bool unapplied;               /* a complete journal is still to be carried out */
@@ -377,12 +377,12 @@ void snapshots_keep(struct store *store);
 /* snapshot.c: what was freed since the last commit is free, or later when no snapshot needs it. */
 void snapshots_free_pending(struct store *store);
 
-/* publish.c: whether the place of a new store may be taken: -EEXIST: it has a file and is not to be replaced;
+/* replace_file.c: whether the place of a new store may be taken: -EEXIST: it has a file and is not to be replaced;
  * -EBUSY: a writer has it locked, or it was changed (create_in_place_of). *held: the file that is there, locked
  * shared until the caller closes it, or -1, also after errors. */
 int publish_check(struct store *store, int *held);
 
-/* publish.c: gives a store that was created its name, by one rename; with an error the temporary name stays, which
+/* replace_file.c: gives a store that was created its name, by one rename; with an error the temporary name stays, which
  * is logged. -ESTALE: that name is another file's; errors of publish_check and rename(2). */
 int publish(struct store *store);
 
@@ -450,7 +450,7 @@ int journal_carry_out(struct store *store, uint64_t file_end);
  * what this file is now. */
 int journal_recover(struct store *store);
 
-/* sanity.c: ends the process if an invariant does not hold, in builds that check that: now, or now
+/* invariants.c: ends the process if an invariant does not hold, in builds that check that: now, or now
  * and then; and after a commit. The caller holds `change`. */
 void store_check(struct store *store, bool now);
 void store_check_committed(struct store *store);

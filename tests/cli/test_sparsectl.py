@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -1093,6 +1094,38 @@ def test_import_cuts_chunks_of_very_many_blocks(tmp_path):
     assert cut["chunk_dims"][2] == 640  # rows stay whole
     assert cut["defined_elements"] == whole["defined_elements"] == frames.sum()
     done("export", tmp_path / "cut.h5", tmp_path / "back.h5")
+    with h5py.File(tmp_path / "back.h5") as f:
+        assert np.array_equal(f["d"][...], frames)
+
+
+@pytest.fixture
+def unknown_processors(tmp_path):
+    """An environment in which the system does not say how many processors there are."""
+    if not shutil.which("cc"):
+        pytest.skip("cc is not installed")
+    if "libasan" in subprocess.run(["ldd", SPARSECTL], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("nothing can be preloaded into a build with sanitizers")
+    (tmp_path / "unknown.c").write_text("""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+long sysconf(int name)
+{
+    return name == _SC_NPROCESSORS_ONLN ? -1 : ((long (*)(int))dlsym(RTLD_NEXT, "sysconf"))(name);
+}
+""")
+    library = tmp_path / "unknown.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "unknown.c", "-ldl"], check=True)
+    return dict(os.environ, LD_PRELOAD=str(library))
+
+
+def test_export_on_unknown_processors(tmp_path, unknown_processors):
+    """Then one is assumed. The chunks are many more than there may be threads."""
+    frames = scattered((400, 8, 8))
+    make(tmp_path / "dense.h5", d=(frames, {"chunks": (1, 8, 8)}))
+    done("import", tmp_path / "dense.h5", tmp_path / "sparse.h5", "--chunk", "1,8,8")
+    result = run("export", tmp_path / "sparse.h5", tmp_path / "back.h5", env=unknown_processors)
+    assert (result.returncode, result.stderr) == (DONE, "")
     with h5py.File(tmp_path / "back.h5") as f:
         assert np.array_equal(f["d"][...], frames)
 

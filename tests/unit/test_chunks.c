@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/sanity.h"
+#include "common/invariants.h"
 #include "dataset/private.h"
 #include "index/private.h"
 #include "layout/sparse.h"

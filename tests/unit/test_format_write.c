@@ -27,10 +27,10 @@ static void must(int error, const struct why *why)
 static struct layout_message new_layout(int rank, const uint64_t *dims, const uint64_t *max_dims,
                                         const uint64_t *chunk_dims, bool filtered)
 {
+    const struct new_dataset dataset = {rank, dims, max_dims, chunk_dims, 4, 2, filtered};
     struct layout_message layout;
     struct why why = {""};
-    must(layout_message_init(rank, dims, max_dims, chunk_dims, 4, 2, filtered, &layout, &why),
-         &why);
+    must(layout_message_init(&dataset, &layout, &why), &why);
     return layout;
 }
 
@@ -64,14 +64,14 @@ static void only_a_tree_has_room_for_any_number_of_chunks(void **state)
     (void)state;
     static const uint64_t dims[] = {1, 1, 1}, most = (uint64_t)1 << 40;
     const uint64_t max_dims[] = {most, most, most};
+    const struct new_dataset dataset = {3, dims, max_dims, dims, 4, 2, false};
     struct why why = {""};
     struct layout_message l = new_layout(3, dims, max_dims, dims, false);
     struct layout_choice choice = {{.kind = SFS_INDEX_AUTOMATIC}};
-    assert_int_equal(layout_message_choose(&choice, &sizes_of_8, dims, max_dims, false, &l, &why),
-                     -EFBIG);
+    assert_int_equal(layout_message_choose(&choice, &sizes_of_8, &dataset, &l, &why), -EFBIG);
     assert_non_null(strstr(why.text, "only a B-tree"));
     choice.index.kind = SFS_INDEX_BTREE;
-    must(layout_message_choose(&choice, &sizes_of_8, dims, max_dims, false, &l, &why), &why);
+    must(layout_message_choose(&choice, &sizes_of_8, &dataset, &l, &why), &why);
     assert_int_equal(l.index, INDEX_BTREE2);
     assert_int_equal(l.node_bytes, 2048);
 }
@@ -86,14 +86,13 @@ static void an_order_that_could_be_taken_for_another_is_not_written(void **state
     struct why why = {""};
     size_t n;
     for (int i = 0; i < 2; i++) {
-        const uint64_t *chunk_dims = i ? large : dims;
+        const uint64_t *all = i ? large : dims;
+        const struct new_dataset dataset = {4, all, all, all, 16, 3, false};
         struct layout_choice choice = {.order = SFS_LAYOUT_MESSAGE_SECTIONED};
         struct layout_message l;
-        must(layout_message_init(4, chunk_dims, chunk_dims, chunk_dims, 16, 3, false, &l, &why),
-             &why);
+        must(layout_message_init(&dataset, &l, &why), &why);
         choice.index.kind = SFS_INDEX_FIXED_ARRAY;
-        must(layout_message_choose(&choice, &sizes_of_8, chunk_dims, chunk_dims, false, &l, &why),
-             &why);
+        must(layout_message_choose(&choice, &sizes_of_8, &dataset, &l, &why), &why);
         assert_int_equal(l.type, 3);
         int error = layout_message_encode(&sizes_of_8, &l, &bytes, &n, &why);
         struct message message = {.type = MESSAGE_LAYOUT, .data = bytes, .size = n};
@@ -123,18 +122,21 @@ static void dims_that_cannot_be_are_refused(void **state)
     struct layout_message l;
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct why why = {""};
-        assert_int_equal(layout_message_init(2, cases[i].dims, cases[i].max_dims,
-                                             cases[i].chunk_dims, 4, 2, false, &l, &why),
-                         cases[i].error);
+        const struct new_dataset dataset = {
+            2, cases[i].dims, cases[i].max_dims, cases[i].chunk_dims, 4, 2, false};
+        assert_int_equal(layout_message_init(&dataset, &l, &why), cases[i].error);
         assert_true(why.text[0]);
     }
     struct why why;
     static const uint64_t five[SFS_MAX_RANK + 1] = {5};
-    assert_int_equal(layout_message_init(0, five, five, five, 4, 2, false, &l, &why), -EINVAL);
-    assert_int_equal(layout_message_init(SFS_MAX_RANK + 1, five, five, five, 4, 2, false, &l, &why),
-                     -EINVAL);
-    assert_int_equal(layout_message_init(1, five, five, five, 0, 2, false, &l, &why), -EINVAL);
-    assert_int_equal(layout_message_init(1, five, five, five, 4, 4, false, &l, &why), -EINVAL);
+    const struct new_dataset others[] = {
+        {0, five, five, five, 4, 2, false},
+        {SFS_MAX_RANK + 1, five, five, five, 4, 2, false},
+        {1, five, five, five, 0, 2, false},
+        {1, five, five, five, 4, 4, false},
+    };
+    for (size_t i = 0; i < COUNT(others); i++)
+        assert_int_equal(layout_message_init(&others[i], &l, &why), -EINVAL);
 }
 
 static void layout_has_room_for_what_comes(void **state)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/box.h"
-#include "common/sanity.h"
+#include "common/invariants.h"
 #include "index_files.h"
 
 #define UNLIMITED SFS_UNLIMITED
@@ -70,12 +70,10 @@ static void begin(struct written *w, const struct shape *shape)
     *w = (struct written){0};
     open_store(w);
     memcpy(w->max_dims, shape->max_dims, sizeof(w->max_dims));
-    must(layout_message_init(shape->rank, shape->dims, shape->max_dims, shape->chunk_dims, 4, 2,
-                             shape->filtered, &w->layout, &why),
-         &why);
-    must(layout_message_choose(&shape->choice, &w->superblock, shape->dims, shape->max_dims,
-                               shape->filtered, &w->layout, &why),
-         &why);
+    const struct new_dataset dataset = {
+        shape->rank, shape->dims, shape->max_dims, shape->chunk_dims, 4, 2, shape->filtered};
+    must(layout_message_init(&dataset, &w->layout, &why), &why);
+    must(layout_message_choose(&shape->choice, &w->superblock, &dataset, &w->layout, &why), &why);
     must(layout_message_records(&w->layout, shape->filtered, &w->format, &why), &why);
     open_written(w);
 }

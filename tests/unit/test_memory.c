@@ -1069,6 +1069,7 @@ static int write_chunks(struct index *index)
 static int write_index(void)
 {
     static const uint64_t dims[] = {75, 20}, chunk_dims[] = {1, 1};
+    static const struct new_dataset dataset = {2, dims, write_max_dims, chunk_dims, 4, 2, false};
     struct superblock superblock = {.version = 3, .offset_size = 8, .length_size = 8};
     struct layout_message layout;
     struct chunk_record_format format;
@@ -1082,8 +1083,7 @@ static int write_index(void)
         return error;
     error = store_allocate(store, 10000, &address);
     if (!error)
-        error =
-            layout_message_init(2, dims, write_max_dims, chunk_dims, 4, 2, false, &layout, &why);
+        error = layout_message_init(&dataset, &layout, &why);
     if (!error)
         error = layout_message_records(&layout, false, &format, &why);
     if (!error)
@@ -1115,6 +1115,7 @@ static int convert_header(void)
     struct sfs_filter filter = {32008, false, "large", COUNT(values), values};
     const struct section_filters filters = {.section = {{1, &filter}}};
     static const struct grid grid = {"", true, 1, {3000}, {H5S_UNLIMITED}, {1}};
+    static const struct new_dataset dataset = {1, dims, max_dims, chunk_dims, 4, 2, true};
     struct superblock superblock;
     struct layout_message layout;
     struct store *store;
@@ -1126,7 +1127,7 @@ static int convert_header(void)
         return error;
     error = superblock_read(store, &superblock, &why);
     if (!error)
-        error = layout_message_init(1, dims, max_dims, chunk_dims, 4, 2, true, &layout, &why);
+        error = layout_message_init(&dataset, &layout, &why);
     if (!error)
         error = dataset_header_convert(store, &superblock, index_header, &layout, &filters, &why);
     if (!error)

@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include <utlist.h>
 
 #include "common/clock.h"
@@ -193,7 +192,7 @@ int loop_create(struct fuse_session *session, unsigned threads, struct loop **ou
     loop->session = session;
     loop->runner = pthread_self();
     loop->most = threads;
-    loop->has_processors = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+    loop->has_processors = thread_processors() > 1;
     atomic_flag_clear(&loop->is_looked_for);
     pthread_mutex_init(&loop->lock, NULL);
     clock_init_condition(&loop->ended);

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
-#include <unistd.h>
 
-#include "common/load.h"
+#include "common/load_image.h"
 #include "common/size.h"
+#include "common/thread.h"
 #include "fs/entry_names.h"
 #include "sparsefs/sparsefs.h"
 
@@ -383,7 +383,7 @@ static int take_argument(void *data, const char *argument, int key, struct fuse_
 
 int options_parse(int argc, char **argv, struct options *options)
 {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned processors = thread_processors();
     *options = (struct options){
         .frame_rank = -1,
         .views = ENTRY_DEFAULT_VIEWS,
@@ -393,7 +393,7 @@ int options_parse(int argc, char **argv, struct options *options)
         .staging_size = DEFAULT_STAGING,
         .commit_interval = 5,
         .max_open = DEFAULT_OPEN,
-        .threads = processors > 2 ? (unsigned)processors : 2,
+        .threads = processors > 2 ? processors : 2,
         .fuse = FUSE_ARGS_INIT(argc, argv),
     };
     if (fuse_opt_parse(&options->fuse, options, templates, take_argument) < 0)

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/descriptors.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "hdf5/local.h"
 #include "hdf5/plugin_folders.h"
 #include "hdf5/private.h"
@@ -684,13 +685,12 @@ static void prepare(void)
 
 int plugins_start(size_t memory, uint64_t timeout)
 {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int error = zygote_start(&zygote_of_plugins, prepare, plugin_serve, memory);
     if (error)
         return error;
     plugins.memory = memory;
     plugins.timeout = timeout;
-    plugins.most = processors > 0 ? (unsigned)processors : 1;
+    plugins.most = thread_processors();
     plugins.is_on = true;
     return 0;
 }

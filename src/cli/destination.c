@@ -1,9 +1,11 @@
 /* Opening and closing the files that commands write. */
-#include "cli/target.h"
+#include "cli/destination.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+
+#include "cli/source.h"
 
 #define DEFAULT_MODE 0666 /* of what comes from standard input, less the umask */
 

@@ -1,4 +1,4 @@
-#include "common/sanity.h"
+#include "common/invariants.h"
 
 #include <stdio.h>
 #include <stdlib.h>

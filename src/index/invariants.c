@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/sanity.h"
+#include "common/invariants.h"
 #include "index/private.h"
 
 #define SHARE 8 /* flushes for each look */

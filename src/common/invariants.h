@@ -1,7 +1,7 @@
 /* Invariants that a build with -Dsanity=true checks at quiet points, as the model tests use it. In
  * other builds a check costs nothing, but is compiled. */
-#ifndef SPARSEFS_COMMON_SANITY_H
-#define SPARSEFS_COMMON_SANITY_H
+#ifndef SPARSEFS_COMMON_INVARIANTS_H
+#define SPARSEFS_COMMON_INVARIANTS_H
 
 #include "config.h"
 

@@ -2,7 +2,7 @@
 #include <utlist.h>
 
 #include "cache/private.h"
-#include "common/sanity.h"
+#include "common/invariants.h"
 
 #define SHARE 16 /* chunks that are looked at for each call, on average */
 

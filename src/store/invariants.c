@@ -1,5 +1,5 @@
 /* What holds of a store's space, pages and journal whenever they are not being changed. */
-#include "common/sanity.h"
+#include "common/invariants.h"
 #include "store/private.h"
 
 #define SHARE 64 /* calls for each look at everything */
