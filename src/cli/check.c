@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "cli/options.h"
-#include "cli/source.h"
+#include "cli/open_source.h"
 
 static const char help[] =
     "usage: sparsectl check FILE\n"

@@ -4,7 +4,7 @@
 #define SPARSEFS_CLI_COPY_H
 
 #include "cli/criteria.h"
-#include "cli/pick.h"
+#include "cli/roi_and_points.h"
 #include "cli/scan.h"
 
 struct copy {

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/find_spots.h"
+#include "cli/above_background.h"
 #include "cli/blocks.h"
-#include "view/number.h"
+#include "view/element_number.h"
 
 /* ---- What is asked for ---- */
 

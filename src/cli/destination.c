@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "cli/source.h"
+#include "cli/open_source.h"
 
 #define DEFAULT_MODE 0666 /* of what comes from standard input, less the umask */
 

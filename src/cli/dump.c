@@ -8,7 +8,7 @@
 #include "cli/blocks.h"
 #include "cli/linked.h"
 #include "cli/options.h"
-#include "cli/source.h"
+#include "cli/open_source.h"
 #include "cli/tree.h"
 #include "cli/value.h"
 

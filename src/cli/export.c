@@ -6,7 +6,7 @@
 #include "cli/destination.h"
 #include "common/type.h"
 #include "cli/copy_sequences.h"
-#include "cli/dense.h"
+#include "cli/limit_axes.h"
 #include "cli/linked.h"
 #include "cli/options.h"
 #include "cli/tree.h"

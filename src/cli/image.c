@@ -9,7 +9,7 @@
 
 #include "cli/mounted.h"
 #include "cli/options.h"
-#include "cli/source.h"
+#include "cli/open_source.h"
 #include "common/io.h"
 
 static const char help[] =

@@ -7,7 +7,7 @@
 
 #include "cli/linked.h"
 #include "cli/options.h"
-#include "cli/source.h"
+#include "cli/open_source.h"
 #include "cli/storage_words.h"
 #include "cli/tree.h"
 #include "common/json.h"

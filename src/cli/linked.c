@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/source.h"
+#include "cli/open_source.h"
 
 #define MOST_FILES 16
 #define MOST_SOFT  64 /* soft links in one file */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/source.h"
+#include "cli/open_source.h"
 #include "common/size.h"
 #include "config.h"
 
@@ -17,32 +17,33 @@ static const struct command *const commands[] = {
 
 static void print_help(void)
 {
-    puts("usage: sparsectl [--external-files DIR] [--chunk-memory SIZE] COMMAND ...\n"
-         "\n"
-         "Makes, converts, shows and checks sparse datasets in HDF5 files.\n"
-         "\n"
-         "  create   a new sparse dataset\n"
-         "  import   a sparse dataset out of a dense one\n"
-         "  export   a dense dataset out of a sparse one\n"
-         "  info     what is stored, how densely, in how many bytes\n"
-         "  dump     defined coordinates and values as text\n"
-         "  check    verify every structure of a file\n"
-         "  recover  what a writer that died has left\n"
-         "  repack   a copy of a file without free space\n"
-         "  image    a consistent image of a file on standard output\n"
-         "\n"
-         "sparsectl COMMAND --help says more.\n"
-         "\n"
-         "  --external-files DIR, before COMMAND: files that a file names (external raw data,\n"
-         "                  sources of virtual datasets) may be in DIR and below, too, not only\n"
-         "                  in its own folder and below\n"
-         "  --chunk-memory SIZE, before COMMAND: most memory that reading one chunk may take, in\n"
-         "                  bytes or with K, M, G or T (default: 4G, or a quarter of the machine's\n"
-         "                  if that is less)\n"
-         "  -V, --version   print the version, and those of libraries\n"
-         "  -h, --help      print this\n"
-         "\n"
-         "Exit codes: 0 done, 1 failed, 2 wrong usage. See sparsectl(1).");
+    puts(
+        "usage: sparsectl [--external-files DIR] [--chunk-memory SIZE] COMMAND ...\n"
+        "\n"
+        "Makes, converts, shows and checks sparse datasets in HDF5 files.\n"
+        "\n"
+        "  create   a new sparse dataset\n"
+        "  import   a sparse dataset out of a dense one\n"
+        "  export   a dense dataset out of a sparse one\n"
+        "  info     what is stored, how densely, in how many bytes\n"
+        "  dump     defined coordinates and values as text\n"
+        "  check    verify every structure of a file\n"
+        "  recover  what a writer that died has left\n"
+        "  repack   a copy of a file without free space\n"
+        "  image    a consistent image of a file on standard output\n"
+        "\n"
+        "sparsectl COMMAND --help says more.\n"
+        "\n"
+        "  --external-files DIR, before COMMAND: files that a file names (external raw data,\n"
+        "                  sources of virtual datasets) may be in DIR and below, too, not only\n"
+        "                  in its own folder and below\n"
+        "  --chunk-memory SIZE, before COMMAND: most memory that reading one chunk may take, in\n"
+        "                  bytes or with K, M, G or T (default: 4G, or a quarter of the machine's\n"
+        "                  if that is less)\n"
+        "  -V, --version   print the version, and those of libraries\n"
+        "  -h, --help      print this\n"
+        "\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage. See sparsectl(1).");
 }
 
 static void print_version(void)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/source.h"
+#include "cli/open_source.h"
 #include "common/clock.h"
 
 #define MOST_TRIES 100

@@ -9,7 +9,7 @@
 #include "cli/options.h"
 #include "cli/tree.h"
 #include "view/detector.h"
-#include "view/number.h"
+#include "view/element_number.h"
 
 #define MOST_PIXELS ((uint64_t)1 << 28) /* a byte of memory for each */
 

@@ -8,7 +8,7 @@
 
 #include "cli/filter_name.h"
 #include "cli/sample.h"
-#include "cli/source.h"
+#include "cli/open_source.h"
 #include "common/thread.h"
 #include "common/workers.h"
 

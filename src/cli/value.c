@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/float_text.h"
-#include "view/number.h"
+#include "view/element_number.h"
 
 /* Whether it was a number that is written here. */
 static bool write_number(FILE *out, const struct sfs_type *type, const void *element)

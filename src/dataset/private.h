@@ -96,7 +96,7 @@ struct claimed_space {
 struct sfs_file {
     struct store *store;
     struct claimed_space claimed_space;
-    struct {                   /* writing.c */
+    struct {                   /* writer_lock.c */
         pthread_mutex_t lock;  /* held while the store's lock is changed */
         atomic_uint users;     /* running changes, and calls of sfs_begin_writing */
         atomic_bool is_writer; /* the store has begun to write */

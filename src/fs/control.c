@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/size.h"
-#include "fs/daemon/messages.h"
+#include "fs/daemon/last_messages.h"
 #include "fs/mount.h"
 #include "fs/refusal.h"
 

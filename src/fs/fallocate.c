@@ -6,7 +6,7 @@
 #include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/requests.h"
-#include "fs/selection.h"
+#include "fs/read_defined.h"
 #include "fs/refusal.h"
 
 static int reserve(const struct mount *mount, const struct open_file *file, uint64_t offset,

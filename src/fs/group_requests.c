@@ -35,7 +35,7 @@ static int path_of_link(const struct node *group, const char *link, char **path)
 static int make_group(struct mount *mount, const struct node *group, const char *name)
 {
     char link[NAME_BYTES], *path;
-    if (!link_name_decode(name, !group->parent, link) || strchr(link, '/') || !strcmp(link, "."))
+    if (!link_name_for_group(name, !group->parent, link))
         return refusal_say(mount, group, REFUSAL_GROUP_NAME);
     int error = path_of_link(group, link, &path);
     if (error)

@@ -97,3 +97,8 @@ bool link_name_decode(const char *name, bool in_root, char link[NAME_BYTES])
     link_name_encode(link, in_root, again);
     return !strcmp(name, again);
 }
+
+bool link_name_for_group(const char *name, bool in_root, char link[NAME_BYTES])
+{
+    return link_name_decode(name, in_root, link) && !strchr(link, '/') && strcmp(link, ".") != 0;
+}

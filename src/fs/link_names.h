@@ -27,6 +27,10 @@ void link_name_encode(const char *link, bool in_root, char name[NAME_BYTES]);
  * there can be none. `link` has room for NAME_BYTES. */
 bool link_name_decode(const char *name, bool in_root, char link[NAME_BYTES]);
 
+/* The same for a group that is to be made: false, too, for the link `.`, and for one with a '/', which HDF5
+ * would take for a path. */
+bool link_name_for_group(const char *name, bool in_root, char link[NAME_BYTES]);
+
 /* Whether the name can only be one that was cut, as it contains "%~": its link is found by encoding all
  * links of the group. */
 bool link_name_is_cut(const char *name);

@@ -17,7 +17,7 @@
 #include "fs/inode.h"
 #include "fs/listing.h"
 #include "fs/daemon/loop.h"
-#include "fs/matrix.h"
+#include "fs/staged_csr.h"
 #include "fs/node.h"
 #include "fs/notify.h"
 #include "fs/daemon/options.h"

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "dataset/together.h"
+#include "dataset/shared_cache.h"
 #include "fs/folder.h"
 #include "sparsefs/sparsefs.h"
 

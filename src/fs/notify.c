@@ -14,7 +14,7 @@
 #include "common/thread.h"
 #include "fs/kernel_known.h"
 #include "fs/open.h"
-#include "fs/recent.h"
+#include "fs/overtaken_reads.h"
 
 #define ANSWER_NANOS 1000000000u  /* that an answer is held back at most, */
 #define CLOSE_NANOS  20000000000u /* and ANSWER_CLOSED: above PATIENCE_NANOS */

@@ -15,7 +15,7 @@
  *     through two of its views at once, the second one is answered as soon as its invalidations
  *     are queued, and these follow soon.
  *   - The pages of X itself are right, unless they were invalidated while the WRITE was on its way
- *     (recent.h). Then they are invalidated last, and because the kernel may hold them the WRITE
+ *     (overtaken_reads.h). Then they are invalidated last, and because the kernel may hold them the WRITE
  *     is answered a moment later in any case.
  *   - A truncation of X delays WRITEs of dirty pages of X until it is answered. So these are
  *     invalidated last, too, for a second at most.

@@ -13,7 +13,7 @@
 #include "fs/interrupt.h"
 #include "fs/refusal.h"
 #include "fs/requests.h"
-#include "fs/selection.h"
+#include "fs/read_defined.h"
 #include "config.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)

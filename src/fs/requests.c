@@ -12,7 +12,7 @@
 #include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/requests.h"
-#include "fs/selection.h"
+#include "fs/read_defined.h"
 
 /* What a newer libfuse can ask a newer kernel for. */
 static unsigned newer_capabilities(const struct options *options)

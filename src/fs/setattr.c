@@ -5,7 +5,7 @@
 #include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/requests.h"
-#include "fs/selection.h"
+#include "fs/read_defined.h"
 #include "fs/refusal.h"
 
 #define PERMISSION_BITS 07777

@@ -5,7 +5,7 @@
 #include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/requests.h"
-#include "fs/selection.h"
+#include "fs/read_defined.h"
 #include "fs/refusal.h"
 
 /* Of all that is written here: *change, whose node is NULL if nothing can have changed. */

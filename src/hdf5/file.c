@@ -12,10 +12,6 @@
 #include "hdf5/version.h"
 #include "store/store.h"
 
-#define MARKED                                                                                     \
-    "it is marked as open for writing: its writer still runs, or has died (then h5clear -s "       \
-    "clears the mark)"
-
 #define PIECE_NANOS 3000000
 
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -119,32 +115,13 @@ int library_has_read(int error)
     return error || !failure ? error : library_failed_because(failure, "a source cannot be read");
 }
 
-#define NOT_SWMR                                                                                   \
-    "a program has it open for writing that does not let others read meanwhile (it is neither "    \
-    "sparsefs nor writing in SWMR mode), or has died"
-
-static int read_superblock(struct store *store, struct superblock *superblock)
+int file_superblock(struct store *store, struct superblock *superblock)
 {
     struct why why;
     int error = superblock_read(store, superblock, &why);
     if (error == -EILSEQ)
         library_reason(why.text);
     return error == -EILSEQ ? -EINVAL : error;
-}
-
-/* libhdf5 minds the mark that a writer leaves in the superblock only over its own drivers. */
-static int check_mark(struct hdf5 *hdf5)
-{
-    struct superblock superblock;
-    unsigned char bytes[SUPERBLOCK_BYTES];
-    if (store_is_following(hdf5->store)) /* looked at before */
-        return 0;
-    int error = read_superblock(hdf5->store, &superblock);
-    if (!error)
-        error = store_read(hdf5->store, superblock.address, bytes, sizeof(bytes));
-    if (!error && superblock_is_marked(bytes))
-        error = library_failed_because(-EBUSY, MARKED);
-    return error;
 }
 
 /* It stays where it is: after the file was opened again nothing changes, and others may be reading
@@ -199,33 +176,12 @@ static int check_strategy(struct hdf5 *hdf5)
     return error;
 }
 
-int file_look_for_writer(struct store *store)
-{
-    unsigned char bytes[SUPERBLOCK_BYTES];
-    struct superblock superblock;
-    store_set_live(store, false);
-    int error = read_superblock(store, &superblock);
-    if (!error)
-        error = store_read(store, superblock.address, bytes, sizeof(bytes));
-    if (error)
-        return error;
-    /* Superblocks that can have the mark have it as long as something is changed: the lock comes
-     * before it and goes after it. */
-    bool swmr = superblock_is_swmr(bytes), has_mark = superblock.version >= 3;
-    if (!swmr && (superblock_is_marked(bytes) || (!has_mark && store_is_held_by_stranger(store)))) {
-        library_reason(NOT_SWMR);
-        return -EBUSY;
-    }
-    store_set_live(store, swmr);
-    return 0;
-}
-
 static int open_file(struct hdf5 *hdf5)
 {
     bool writable = store_is_writable(hdf5->store);
     unsigned flags = writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
     bool follows = store_is_following(hdf5->store);
-    int looked = follows && !store_has_reader(hdf5->store) ? file_look_for_writer(hdf5->store) : 0;
+    int looked = follows && !store_has_reader(hdf5->store) ? other_writer_look(hdf5->store) : 0;
     if (looked)
         return looked;
     flags |= store_is_live(hdf5->store) ? H5F_ACC_SWMR_READ : 0;
@@ -235,7 +191,7 @@ static int open_file(struct hdf5 *hdf5)
     hdf5->file = H5Fopen(store_path(hdf5->store), flags, fapl);
     int error = hdf5->file < 0 ? library_failed(-EINVAL)
                 : writable     ? check_strategy(hdf5)
-                               : check_mark(hdf5);
+                               : other_writer_check_mark(hdf5->store);
     H5Pclose(fapl);
     return error ? error : keep_root(hdf5);
 }
@@ -244,11 +200,9 @@ int file_free_rest(struct store *store)
 {
     struct superblock superblock;
     uint64_t end = store_end(store);
-    int error = read_superblock(store, &superblock);
-    if (!error && superblock.version >= 3 && superblock.flags != 0) {
-        library_reason(MARKED);
-        error = -EBUSY;
-    }
+    int error = file_superblock(store, &superblock);
+    if (!error && superblock.version >= 3 && superblock.flags != 0)
+        error = other_writer_refused();
     if (!error && superblock.end < end)
         error = store_free(store, superblock.end, end - superblock.end);
     return error;
@@ -258,7 +212,7 @@ int file_flush_pending(struct store *store)
 {
     struct superblock superblock;
     uint64_t end = store_end(store);
-    int error = read_superblock(store, &superblock);
+    int error = file_superblock(store, &superblock);
     if (!error && (superblock.end != end || superblock.flags != 0 || superblock.is_moved))
         error = superblock_set_end(store, &superblock, end);
     return error;
@@ -387,7 +341,7 @@ static int free_sections(struct hdf5 *hdf5, H5F_sect_info_t **out, size_t *n)
 static int give_back(struct hdf5 *hdf5, const H5F_sect_info_t *sections, size_t n)
 {
     struct superblock superblock;
-    int error = read_superblock(hdf5->store, &superblock);
+    int error = file_superblock(hdf5->store, &superblock);
     for (size_t i = 0; i < n && !error; i++)
         error = store_free(hdf5->store, superblock.base + sections[i].addr, sections[i].size);
     return error;

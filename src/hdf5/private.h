@@ -83,6 +83,12 @@ int library_failed_because(int error, const char *why);
  * there, and shows the fill value. */
 int library_has_read(int error);
 
+struct superblock;
+
+/* The superblock as it is now (file.c), without the lock. -EINVAL: it is damaged, which is the reason; errors
+ * of superblock_read. */
+int file_superblock(struct store *store, struct superblock *superblock);
+
 /* Bytes of a writable store behind the end that the superblock names belong to nobody: a program
  * that died before its commit has left them (file.c). And before a commit: the superblock has the
  * store's end, and no mark of a writer. Without the lock. */
@@ -92,10 +98,18 @@ int file_flush_pending(struct store *store);
 /* Writes what libhdf5 still keeps of what it has changed, and nothing else (file.c). */
 int file_write_changed(struct hdf5 *hdf5);
 
-/* Before a followed file is opened (file.c), without the lock: libhdf5's own writers must be
- * followed in their way, which the store knows then. -EBUSY: such a one does not let others read
- * meanwhile; -EINVAL, and errors of store_read. */
-int file_look_for_writer(struct store *store);
+/* ---- other_writer.c: programs that have the file open for writing, by the mark in its superblock ---- */
+
+/* Before a followed file is opened, without the lock: libhdf5's own writers must be followed in their
+ * way, which the store knows then. -EBUSY: such a one does not let others read meanwhile; -EINVAL,
+ * and errors of store_read. */
+int other_writer_look(struct store *store);
+
+/* Of a file that is not followed, once it is open: -EBUSY: it has the mark; errors as above. */
+int other_writer_check_mark(struct store *store);
+
+/* -EBUSY, and the reason: the mark. Also without the lock. */
+int other_writer_refused(void);
 
 /* An open dataset, or NULL (dataset.c). */
 struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address);
@@ -123,7 +137,7 @@ void seen_note(struct hdf5 *hdf5, uint64_t group, const char *name, uint64_t add
 /* Forgets the paths of copied datatypes (copy.c). */
 void types_clear(struct hdf5 *hdf5);
 
-/* ---- names.c: the paths of all objects, as they are when they are first asked for after a change
+/* ---- object_paths.c: the paths of all objects, as they are when they are first asked for after a change
  * of links. names_get and names_put are called without the library lock. ---- */
 
 struct names;
@@ -314,7 +328,7 @@ int stored_native(hid_t id, hid_t native, uint64_t n, const struct sfs_encoded *
 int stored_write(const struct open_dataset *dataset, const struct box *box, const void *stored,
                  size_t stored_n);
 
-/* ---- Elements whose references were made text (shown_type.c) ---- */
+/* ---- Elements whose references were made text (reference_text_type.c) ---- */
 
 /* A datatype with parts of variable length with strings of any length in place of references, which the
  * caller closes, also after an error, unless it is invalid. -EOPNOTSUPP: members lie over each other. */
@@ -338,7 +352,7 @@ struct text_type {
     bool has_pointers;    /* strings: of variable length */
     bool is_space_padded; /* strings of fixed length */
     enum sfs_reference reference;
-    bool is_text;     /* references: they are strings of variable length (shown_type.c) */
+    bool is_text;     /* references: they are strings of variable length (reference_text_type.c) */
     bool is_boolean;  /* enumerations: of FALSE and TRUE */
     size_t n_members; /* compounds */
     struct text_member *members;

@@ -83,17 +83,6 @@ void index_put_no_elements(const struct index *index, struct block *block, size_
     }
 }
 
-uint64_t index_most_length(const struct index *index)
-{
-    return UINT64_MAX >> (64 - 8 * index->superblock->length_size);
-}
-
-uint64_t index_most_elements(const struct index *index)
-{
-    uint64_t most = index_most_length(index);
-    return most < INDEX_MOST_ELEMENTS ? most : INDEX_MOST_ELEMENTS;
-}
-
 int index_spend(const char *name, uint64_t address, uint64_t bytes, uint64_t *budget,
                 struct why *why)
 {

@@ -211,7 +211,7 @@ static inline bool index_own_number(const struct index *index, const uint64_t *s
     return index_number(index->rank, index->max_chunks, scaled, number);
 }
 
-/* The scaled coordinates of the chunk that has a number there (number.c). */
+/* The scaled coordinates of the chunk that has a number there (chunk_number.c). */
 void index_coordinates(const struct index *index, uint64_t number, uint64_t *scaled);
 
 /* What an iteration reads cannot be more than the store holds, unless blocks lie over each other:

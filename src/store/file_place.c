@@ -330,3 +330,13 @@ int place_follow(struct store *store)
     }
     return error == -ESTALE && !store->is_lost ? leave(store) : error;
 }
+
+int store_rename(struct store *store, const char *name)
+{
+    char *copy = strdup(name);
+    if (!copy)
+        return -ENOMEM;
+    free(store->path);
+    store->path = copy;
+    return 0;
+}

@@ -195,7 +195,7 @@ void file_refuse(const struct store *store, int operation);
 /* open.c: the counter of a writer who begins; the log says what there cannot be. */
 int file_begin_counter(struct store *store);
 
-/* share.c: what the file and its journal are like now. */
+/* writer_lock.c: what the file and its journal are like now. */
 int share_look(const struct store *store, struct follow_state *state);
 
 /* lock.c: flock(2) without waiting. */

@@ -61,13 +61,3 @@ uint64_t store_commits(const struct store *store)
 {
     return atomic_load_explicit(&store->commits, memory_order_relaxed);
 }
-
-int store_rename(struct store *store, const char *name)
-{
-    char *copy = strdup(name);
-    if (!copy)
-        return -ENOMEM;
-    free(store->path);
-    store->path = copy;
-    return 0;
-}

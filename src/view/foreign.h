@@ -53,7 +53,7 @@ int numpy_is_of_type(const struct view_head *head, const struct npy_array *array
 void numpy_order(const struct view_head *head, const struct npy_array *array, char *bytes,
                  size_t n);
 
-/* ---- images.c, tiff_read.c: what a decoder is asked for ---- */
+/* ---- decoder_process.c, tiff_read.c: what a decoder is asked for ---- */
 
 struct image {
     uint32_t width, height; /* pixels */

@@ -4,7 +4,7 @@
 #define SPARSEFS_VIEW_PIXEL_H
 
 #include "view/private.h"
-#include "view/number.h"
+#include "view/element_number.h"
 
 /* More pixels than any detector has: arrays of a few bytes for each are made of a frame. */
 #define PIXELS_MOST ((uint64_t)1 << 26)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/content.h"
+#include "fs/growing_bytes.h"
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
 

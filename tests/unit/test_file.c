@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dataset/together.h"
+#include "dataset/shared_cache.h"
 #include "sparsefs/sparsefs.h"
 
 static void make_file(const char *path, bool latest)

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "fs/recent.h"
+#include "fs/overtaken_reads.h"
 
 #define INODE  ((uint64_t)5 << 40 | 7 << 6 | 12)
 #define OTHER  ((uint64_t)5 << 40 | 8 << 6 | 12)

@@ -39,7 +39,7 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
 
 /* Whether the worker itself is to be asked what it may have said before, about a file that was
- * closed since, or is not to be started for that (answers.h). */
+ * closed since, or is not to be started for that (answers_kept.h). */
 void client_ask_anew(struct client *client, bool anew);
 
 /* The same for a call without results, with which a worker that has just been started has nothing

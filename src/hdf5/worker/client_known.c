@@ -1,6 +1,6 @@
 /* What workers have said of a file that is as it was: nobody is asked again. */
 
-#include "hdf5/worker/answers.h"
+#include "hdf5/worker/answers_kept.h"
 #include "hdf5/worker/client_private.h"
 #include "store/store.h"
 

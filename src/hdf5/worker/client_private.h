@@ -95,7 +95,7 @@ bool client_bury(struct client *client, enum worker_call call, uint64_t object, 
 /* Notes that an object has ended a worker. */
 void client_strike(struct client *client, uint64_t object);
 
-/* ---- client_known.c: answers that are kept (answers.h) ---- */
+/* ---- client_known.c: answers that are kept (answers_kept.h) ---- */
 
 /* Whether a question was answered before: then *results is the answer, in client->in. */
 bool client_knows(struct client *client, enum worker_call call, const struct wire *request,

@@ -7,7 +7,7 @@
 #include "common/clock.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
-#include "hdf5/worker/listed.h"
+#include "hdf5/worker/answers_ahead.h"
 #include "hdf5/worker/serve_private.h"
 #include "store/store.h"
 

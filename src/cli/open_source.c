@@ -1,5 +1,5 @@
 /* Opening files that commands read, also while another program writes them. */
-#include "cli/source.h"
+#include "cli/open_source.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Rectangles and points, made into sorted pieces of rows. */
-#include "cli/pick.h"
+#include "cli/roi_and_points.h"
 
 #include <errno.h>
 #include <inttypes.h>

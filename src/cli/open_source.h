@@ -1,6 +1,6 @@
 /* Files that commands read, and how they are opened. */
-#ifndef SPARSEFS_CLI_SOURCE_H
-#define SPARSEFS_CLI_SOURCE_H
+#ifndef SPARSEFS_CLI_OPEN_SOURCE_H
+#define SPARSEFS_CLI_OPEN_SOURCE_H
 
 #include "cli/cli.h"
 

@@ -1,5 +1,5 @@
 /* Which selection an open file reads. */
-#include "fs/selection.h"
+#include "fs/read_defined.h"
 
 #include <errno.h>
 #include <stdlib.h>

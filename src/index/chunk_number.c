@@ -1,4 +1,5 @@
-/* The number of a chunk in an array: coordinates in row-major order, those of the unlimited axis slowest. */
+/* The number of a chunk in an array: coordinates in row-major order, those of the unlimited axis slowest; and
+ * how many chunks an array can have. */
 #include "index/private.h"
 
 bool index_number(int rank, const uint64_t *max_chunks, const uint64_t *scaled, uint64_t *number)
@@ -28,4 +29,15 @@ void index_coordinates(const struct index *index, uint64_t number, uint64_t *sca
     }
     if (unlimited >= 0)
         scaled[unlimited] = number;
+}
+
+uint64_t index_most_length(const struct index *index)
+{
+    return UINT64_MAX >> (64 - 8 * index->superblock->length_size);
+}
+
+uint64_t index_most_elements(const struct index *index)
+{
+    uint64_t most = index_most_length(index);
+    return most < INDEX_MOST_ELEMENTS ? most : INDEX_MOST_ELEMENTS;
 }

@@ -1,5 +1,5 @@
 /* A table by datasets. A matrix is in it as long as one of its files is open for writing, or waits. */
-#include "fs/matrix.h"
+#include "fs/staged_csr.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "fs/daemon/commit.h"
-#include "fs/content.h"
+#include "fs/growing_bytes.h"
 #include "fs/temporary.h"
 #include "fs/staged_writes.h"
 

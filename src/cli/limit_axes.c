@@ -1,5 +1,5 @@
 /* Dense datasets of very many chunks. */
-#include "cli/dense.h"
+#include "cli/limit_axes.h"
 
 #include <inttypes.h>
 

@@ -6,8 +6,8 @@
  * sent a request, is not known here. So a WRITE is doubtful if its inode was invalidated a short
  * while ago, and its range read since, and not certainly invalidated after that. Mostly nothing
  * was wrong then. Thread-safe. */
-#ifndef SPARSEFS_FS_RECENT_H
-#define SPARSEFS_FS_RECENT_H
+#ifndef SPARSEFS_FS_OVERTAKEN_READS_H
+#define SPARSEFS_FS_OVERTAKEN_READS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* Which elements of a frame stay defined: those of rectangles (--roi) and points (--points),
  * together, of every frame or of some; y and x are the last two axes. And which frames are stored
  * in full. */
-#ifndef SPARSEFS_CLI_PICK_H
-#define SPARSEFS_CLI_PICK_H
+#ifndef SPARSEFS_CLI_ROI_AND_POINTS_H
+#define SPARSEFS_CLI_ROI_AND_POINTS_H
 
 #include "cli/regions.h"
 

@@ -1,6 +1,6 @@
 /* Dense, chunked datasets that commands make. */
-#ifndef SPARSEFS_CLI_DENSE_H
-#define SPARSEFS_CLI_DENSE_H
+#ifndef SPARSEFS_CLI_LIMIT_AXES_H
+#define SPARSEFS_CLI_LIMIT_AXES_H
 
 #include "cli/cli.h"
 

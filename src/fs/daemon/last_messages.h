@@ -1,7 +1,7 @@
 /* The last messages of the daemon, for .sparsefs/log: information and what is worse, whatever of
  * that goes to the log itself. Their number is bounded. Thread-safe. */
-#ifndef SPARSEFS_FS_DAEMON_MESSAGES_H
-#define SPARSEFS_FS_DAEMON_MESSAGES_H
+#ifndef SPARSEFS_FS_DAEMON_LAST_MESSAGES_H
+#define SPARSEFS_FS_DAEMON_LAST_MESSAGES_H
 
 #include <stdio.h>
 

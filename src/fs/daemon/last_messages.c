@@ -1,5 +1,5 @@
 /* A ring of lines, for all of the process. */
-#include "fs/daemon/messages.h"
+#include "fs/daemon/last_messages.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Anonymous mappings. */
-#include "fs/content.h"
+#include "fs/growing_bytes.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Tables of times, by hash of inodes and of blocks of them. That two share a place matters only
  * where one of them is in such a race, too. */
-#include "fs/recent.h"
+#include "fs/overtaken_reads.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

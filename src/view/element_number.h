@@ -1,7 +1,7 @@
 /* What elements of up to 8 bytes are as numbers. It knows their datatype and nothing of views, as
  * sparsectl uses it, too. */
-#ifndef SPARSEFS_VIEW_NUMBER_H
-#define SPARSEFS_VIEW_NUMBER_H
+#ifndef SPARSEFS_VIEW_ELEMENT_NUMBER_H
+#define SPARSEFS_VIEW_ELEMENT_NUMBER_H
 
 #include "sparsefs/sparsefs.h"
 

@@ -1,6 +1,6 @@
 /* Rows of objects: for each of the last listings where it is being gone through, and a row of
  * answers. */
-#include "hdf5/worker/listed.h"
+#include "hdf5/worker/answers_ahead.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A table by file and request; uthash keeps its elements in the order in which they were added, and
  * what is used is added anew: the first one is that which nobody has used for longest. */
-#include "hdf5/worker/answers.h"
+#include "hdf5/worker/answers_kept.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

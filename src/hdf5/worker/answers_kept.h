@@ -2,8 +2,8 @@
  * after the other: a file that is closed, and opened again as it was, needs no process until
  * something is asked of it for the first time. An answer is of one file in one state,
  * and is checked as if it had just come. Thread-safe. */
-#ifndef SPARSEFS_HDF5_WORKER_ANSWERS_H
-#define SPARSEFS_HDF5_WORKER_ANSWERS_H
+#ifndef SPARSEFS_HDF5_WORKER_ANSWERS_KEPT_H
+#define SPARSEFS_HDF5_WORKER_ANSWERS_KEPT_H
 
 #include "hdf5/worker/wire.h"
 #include "store/store.h"

@@ -3,8 +3,8 @@
  * until it is closed, or written to itself. Selections that were encoded for that are kept up to a
  * limit, all files of a mount together; one that is not kept, or that is being written, is
  * -ESTALE to a reader in the middle of it when it changes. Thread-safe. */
-#ifndef SPARSEFS_FS_SELECTION_H
-#define SPARSEFS_FS_SELECTION_H
+#ifndef SPARSEFS_FS_READ_DEFINED_H
+#define SPARSEFS_FS_READ_DEFINED_H
 
 #include "fs/open.h"
 

@@ -1,4 +1,4 @@
-#include "dataset/together.h"
+#include "dataset/shared_cache.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * what the frames hold, or are refused, all of them, or wait for more to be written. What waits is
  * in memory, which it takes from the limit of temporary files, also when it is not open; it is
  * gone when the mount ends, with a line in the log. Thread-safe. */
-#ifndef SPARSEFS_FS_MATRIX_H
-#define SPARSEFS_FS_MATRIX_H
+#ifndef SPARSEFS_FS_STAGED_CSR_H
+#define SPARSEFS_FS_STAGED_CSR_H
 
 #include <stdbool.h>
 #include <stddef.h>

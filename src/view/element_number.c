@@ -1,5 +1,5 @@
 /* The numbers that elements are, in whatever byte order a file has them. */
-#include "view/number.h"
+#include "view/element_number.h"
 
 #include <endian.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * sent ahead. A query about one object is often followed by the same query about the next ones: so
  * a worker is asked for several at once, for more the longer that continues. Does not interpret
  * the answers, and has no lock. */
-#ifndef SPARSEFS_HDF5_WORKER_LISTED_H
-#define SPARSEFS_HDF5_WORKER_LISTED_H
+#ifndef SPARSEFS_HDF5_WORKER_ANSWERS_AHEAD_H
+#define SPARSEFS_HDF5_WORKER_ANSWERS_AHEAD_H
 
 #include "sparsefs/sparsefs.h"
 
