@@ -259,8 +259,8 @@ int references_lines(struct sfs_dataset *dataset, const struct sfs_sequence *ref
         addresses[i] = sfs_reference_address(&references[i]);
     int error = library_current(dataset->file);
     if (!error)
-        error =
-            hdf5_paths(dataset->file->hdf5, dataset->address, addresses, n, most, &paths, &paths_n);
+        error = hdf5_paths(dataset->file->hdf5, dataset->address,
+                           &(struct hdf5_addresses){addresses, n}, most, &paths, &paths_n);
     if (error == -EIO)
         log_error("%s: %s: cannot find what references lead to: %s", sfs_path(dataset->file),
                   dataset->path, hdf5_error());

@@ -426,21 +426,23 @@ static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const str
 }
 
 /* As many entries as there is room for. */
-static int fill(struct mount *mount, const struct directory *directory, fuse_req_t request,
-                char *buffer, size_t size, uint64_t at, bool plus, size_t *used)
+static int fill(struct mount *mount, const struct directory *directory,
+                const struct directory_read *read, char *buffer, size_t *used)
 {
     uint64_t n_looked_up = 0; /* of the directory's own node */
+    uint64_t at = (uint64_t)read->offset;
     struct listed listed;
     int error;
     *used = 0;
     for (;; at = listed.next) {
-        error = list_at(mount, directory, at, plus, &listed);
+        error = list_at(mount, directory, at, read->plus, &listed);
         if (error == -EAGAIN)
             continue;
         if (error)
             break;
-        size_t n = add_entry(request, buffer + *used, size - *used, &listed, plus);
-        bool fits = n <= size - *used, is_looked_up = fits && plus && listed.has_attributes;
+        size_t left = read->size - *used;
+        size_t n = add_entry(read->request, buffer + *used, left, &listed, read->plus);
+        bool fits = n <= left, is_looked_up = fits && read->plus && listed.has_attributes;
         if (listed.is_held && is_looked_up)
             node_looked_up(mount->nodes, listed.inode.node, 1);
         else
@@ -457,13 +459,13 @@ static int fill(struct mount *mount, const struct directory *directory, fuse_req
 
 /* The caller frees *buffer. What was listed before an error is given first; the error comes with
  * the next call. */
-static int read_entries(struct mount *mount, struct directory *directory, fuse_req_t request,
-                        size_t size, off_t offset, bool plus, char **buffer, size_t *used)
+static int read_entries(struct mount *mount, struct directory *directory,
+                        const struct directory_read *read, char **buffer, size_t *used)
 {
-    *buffer = malloc(size ? size : 1);
+    *buffer = malloc(read->size ? read->size : 1);
     if (!*buffer)
         return -ENOMEM;
-    int error = fill(mount, directory, request, *buffer, size, (uint64_t)offset, plus, used);
+    int error = fill(mount, directory, read, *buffer, used);
     directory->ends |= error == -ENOENT && *used == 0;
     return error == -ENOENT || *used > 0 ? 0 : error;
 }
@@ -478,34 +480,33 @@ static void answer(fuse_req_t request, int error, char *buffer, size_t used)
 }
 
 /* It may be closed as soon as this is answered. */
-void directory_read_open(struct mount *mount, struct directory *directory, fuse_req_t request,
-                         size_t size, off_t offset, bool plus)
+void directory_read_open(struct mount *mount, struct directory *directory,
+                         const struct directory_read *read)
 {
     char *buffer;
     size_t used = 0;
     notify_begin_lookup(mount->notify);
     pthread_mutex_lock(&directory->lock);
-    if (offset == 0)
+    if (read->offset == 0)
         begin_again(mount, directory);
     directory->is_new = false;
-    int error = read_entries(mount, directory, request, size, offset, plus, &buffer, &used);
+    int error = read_entries(mount, directory, read, &buffer, &used);
     pthread_mutex_unlock(&directory->lock);
-    answer(request, error, buffer, used);
+    answer(read->request, error, buffer, used);
     notify_end_lookup(mount->notify);
 }
 
-void directory_read(struct mount *mount, struct inode inode, fuse_req_t request, size_t size,
-                    off_t offset, bool plus)
+void directory_read(struct mount *mount, struct inode inode, const struct directory_read *read)
 {
     struct directory directory;
     char *buffer = NULL;
     size_t used = 0;
     notify_begin_lookup(mount->notify);
-    int error = enter(mount, inode, offset == 0, &directory);
+    int error = enter(mount, inode, read->offset == 0, &directory);
     bool is_entered = !error;
     if (is_entered)
-        error = read_entries(mount, &directory, request, size, offset, plus, &buffer, &used);
-    answer(request, error, buffer, used);
+        error = read_entries(mount, &directory, read, &buffer, &used);
+    answer(read->request, error, buffer, used);
     if (is_entered)
         leave(mount, &directory);
     notify_end_lookup(mount->notify);

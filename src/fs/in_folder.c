@@ -74,13 +74,13 @@ static int node_of_found(struct mount *mount, const struct node *directory, cons
                          int found, struct stat *st, const struct node **child)
 {
     struct folder *folder = mounted_files_folder(mount->files);
-    enum folder_kind kind = folder_kind(folder, found, st);
     char target[PATH_MAX];
-    ssize_t n = kind == FOLDER_SYMLINK ? readlinkat(found, "", target, sizeof(target)) : 0;
+    const struct folder_entry entry = {name, folder_kind(folder, found, st), st, target};
+    ssize_t n = entry.kind == FOLDER_SYMLINK ? readlinkat(found, "", target, sizeof(target)) : 0;
     if (n < 0 || n == sizeof(target))
         return n < 0 ? -errno : -ENAMETOOLONG;
     target[n] = '\0';
-    int error = node_folder_child(mount->nodes, directory, name, kind, st, target, child);
+    int error = node_folder_child(mount->nodes, directory, &entry, child);
     if (!error)
         show(mount, *child, st);
     return error;
@@ -123,11 +123,10 @@ int mount_listed_in_folder(struct mount *mount, const struct node *directory,
                            const struct folder_names *names, size_t i, const struct node **child,
                            struct stat *st)
 {
-    enum folder_kind kind;
-    const char *name = names->text + names->name[i].at;
-    if (!folder_knows_listed(mounted_files_folder(mount->files), names, i, st, &kind))
-        return child_in(mount, directory, names->directory, name, child, st);
-    int error = node_folder_child(mount->nodes, directory, name, kind, st, NULL, child);
+    struct folder_entry entry = {.name = names->text + names->name[i].at, .st = st};
+    if (!folder_knows_listed(mounted_files_folder(mount->files), names, i, st, &entry.kind))
+        return child_in(mount, directory, names->directory, entry.name, child, st);
+    int error = node_folder_child(mount->nodes, directory, &entry, child);
     if (!error)
         show(mount, *child, st);
     return error;

@@ -217,16 +217,23 @@ int group_text(struct mount *mount, const struct node *group, char **text, size_
 
 /* ---- dir.c: directories ---- */
 
-/* Answers readdir, or readdirplus if plus, from `offset` on into at most `size` bytes. */
-void directory_read(struct mount *mount, struct inode inode, fuse_req_t request, size_t size,
-                    off_t offset, bool plus);
+/* readdir, or readdirplus: entries from `offset` on are wanted, of at most `size` bytes. */
+struct directory_read {
+    fuse_req_t request;
+    size_t size;
+    off_t offset;
+    bool plus;
+};
+
+/* Answers it. */
+void directory_read(struct mount *mount, struct inode inode, const struct directory_read *read);
 
 /* The same where directories are open. */
 struct directory;
 int directory_open(struct mount *mount, struct inode inode, struct directory **directory);
 void directory_close(struct mount *mount, struct directory *directory);
-void directory_read_open(struct mount *mount, struct directory *directory, fuse_req_t request,
-                         size_t size, off_t offset, bool plus);
+void directory_read_open(struct mount *mount, struct directory *directory,
+                         const struct directory_read *read);
 
 /* ---- in_folder.c: what is the folder's: all above the root groups of its files ---- */
 

@@ -88,11 +88,17 @@ void nodes_destroy(struct nodes *nodes);
 int nodes_create_of_folder(struct mounted_files *files, const struct stat *st, int frame_rank,
                            struct nodes **nodes);
 
-/* A name in a directory of the folder, which leads to something of this kind and state; target: of
- * a symbolic link. As it was, if it is still that; the caller holds it. */
-int node_folder_child(struct nodes *nodes, const struct node *directory, const char *name,
-                      enum folder_kind kind, const struct stat *st, const char *target,
-                      const struct node **child);
+/* A name in a directory of the folder, and what it leads to. */
+struct folder_entry {
+    const char *name;
+    enum folder_kind kind;
+    const struct stat *st;
+    const char *target; /* of a symbolic link */
+};
+
+/* Its node: as it was, if it is still that; the caller holds it. */
+int node_folder_child(struct nodes *nodes, const struct node *directory,
+                      const struct folder_entry *found, const struct node **child);
 
 /* There is no such name any more. */
 void node_folder_forget(struct nodes *nodes, const struct node *directory, const char *name);

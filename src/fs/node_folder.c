@@ -47,22 +47,21 @@ static bool is_another(const struct node *node, const struct node *found)
 }
 
 /* A node that is in no table yet. */
-static int make_node(struct nodes *nodes, const struct node *directory, const char *name,
-                     enum folder_kind kind, const struct stat *st, const char *target,
-                     struct entry_of_node **out)
+static int make_node(struct nodes *nodes, const struct node *directory,
+                     const struct folder_entry *found, struct entry_of_node **out)
 {
     char *above = node_folder_path(directory), *path = NULL;
-    if (above && asprintf(&path, "%s%s%s", above, *above ? "/" : "", name) < 0)
+    if (above && asprintf(&path, "%s%s%s", above, *above ? "/" : "", found->name) < 0)
         path = NULL;
-    struct mounted_files *files = kind == FOLDER_HDF5 ? nodes->folder_files : NULL;
-    struct mounted_file *mounted = path ? mounted_new(files, path, st) : NULL;
-    int error = mounted ? node_new(directory, name, mounted, out) : -ENOMEM;
+    struct mounted_files *files = found->kind == FOLDER_HDF5 ? nodes->folder_files : NULL;
+    struct mounted_file *mounted = path ? mounted_new(files, path, found->st) : NULL;
+    int error = mounted ? node_new(directory, found->name, mounted, out) : -ENOMEM;
     if (!error) {
-        (*out)->node.type = types[kind];
+        (*out)->node.type = types[found->kind];
         (*out)->node.level = 0;
-        (*out)->node.target = kind == FOLDER_SYMLINK ? strdup(target) : NULL;
+        (*out)->node.target = found->kind == FOLDER_SYMLINK ? strdup(found->target) : NULL;
     }
-    if (!error && kind == FOLDER_SYMLINK && !(*out)->node.target) {
+    if (!error && found->kind == FOLDER_SYMLINK && !(*out)->node.target) {
         node_free(*out);
         error = -ENOMEM;
     }
@@ -74,15 +73,14 @@ static int make_node(struct nodes *nodes, const struct node *directory, const ch
 
 /* One that is there, and still that, is held; NULL: it is to be made. */
 static struct entry_of_node *hold_same(struct nodes *nodes, const struct node *directory,
-                                       const char *name, enum folder_kind kind,
-                                       const struct stat *st, const char *target)
+                                       const struct folder_entry *found)
 {
-    struct node_key *key = node_new_key(directory, name);
+    struct node_key *key = node_new_key(directory, found->name);
     if (!key)
         return NULL;
     pthread_mutex_lock(&nodes->lock);
-    struct entry_of_node *entry = node_find(nodes, key, name);
-    if (entry && !is_still(&entry->node, types[kind], st, target))
+    struct entry_of_node *entry = node_find(nodes, key, found->name);
+    if (entry && !is_still(&entry->node, types[found->kind], found->st, found->target))
         entry = NULL;
     if (entry)
         node_hold_locked(nodes, entry);
@@ -91,14 +89,13 @@ static struct entry_of_node *hold_same(struct nodes *nodes, const struct node *d
     return entry;
 }
 
-int node_folder_child(struct nodes *nodes, const struct node *directory, const char *name,
-                      enum folder_kind kind, const struct stat *st, const char *target,
-                      const struct node **child)
+int node_folder_child(struct nodes *nodes, const struct node *directory,
+                      const struct folder_entry *found, const struct node **child)
 {
-    struct entry_of_node *entry = hold_same(nodes, directory, name, kind, st, target);
+    struct entry_of_node *entry = hold_same(nodes, directory, found);
     int error = 0;
     if (!entry) {
-        error = make_node(nodes, directory, name, kind, st, target, &entry);
+        error = make_node(nodes, directory, found, &entry);
         if (!error)
             error = node_add_or_free(nodes, &entry, is_another);
     }

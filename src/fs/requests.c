@@ -366,27 +366,27 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
         open_file_put(mount, file);
 }
 
-static void read_directory(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info,
-                           size_t size, off_t offset, bool plus)
+static void read_directory(fuse_ino_t number, struct fuse_file_info *info,
+                           const struct directory_read *read)
 {
-    LOOKING(request);
-    struct mount *mount = mount_of(request);
+    LOOKING(read->request);
+    struct mount *mount = mount_of(read->request);
     if (atomic_load(&mount->opens_directories))
-        directory_read_open(mount, open_file_of(info)->directory, request, size, offset, plus);
+        directory_read_open(mount, open_file_of(info)->directory, read);
     else
-        directory_read(mount, inode_unpack(number), request, size, offset, plus);
+        directory_read(mount, inode_unpack(number), read);
 }
 
 static void on_readdir(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                        struct fuse_file_info *info)
 {
-    read_directory(request, number, info, size, offset, false);
+    read_directory(number, info, &(struct directory_read){request, size, offset, false});
 }
 
 static void on_readdirplus(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
                            struct fuse_file_info *info)
 {
-    read_directory(request, number, info, size, offset, true);
+    read_directory(number, info, &(struct directory_read){request, size, offset, true});
 }
 
 static void on_statfs(fuse_req_t request, fuse_ino_t number)

@@ -361,11 +361,11 @@ int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_parts *wan
                         : local_parts(hdf5, dataset, wanted, bytes, bytes_n);
 }
 
-int hdf5_paths(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *addresses, size_t n,
+int hdf5_paths(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_addresses *addresses,
                size_t most, char **lines, size_t *lines_n)
 {
-    return hdf5->remote ? remote_paths(hdf5->remote, dataset, addresses, n, most, lines, lines_n)
-                        : local_paths(hdf5, addresses, n, most, lines, lines_n);
+    return hdf5->remote ? remote_paths(hdf5->remote, dataset, addresses, most, lines, lines_n)
+                        : local_paths(hdf5, addresses, most, lines, lines_n);
 }
 
 int hdf5_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)

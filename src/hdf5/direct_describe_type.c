@@ -356,7 +356,7 @@ int direct_element_json(const struct plain_type *type, const void *element, char
     if (!error) {
         memcpy(native, element, type->size);
         make_native(type, native);
-        error = text_element(out, NULL, &text_type, native, TEXT_JSON);
+        error = text_element(&(struct text_writer){.out = out}, &text_type, native, TEXT_JSON);
     }
     free_text_type(&text_type);
     free(native);

@@ -45,7 +45,8 @@ int element_json(hid_t type, const void *element, char **json)
         memcpy(room.element, element, H5Tget_size(type));
         error = H5Tconvert(type, native, 1, room.element, room.background, H5P_DEFAULT) < 0
                     ? library_failed(-EOPNOTSUPP)
-                    : text_element(out, NULL, &text_type, room.element, TEXT_JSON);
+                    : text_element(&(struct text_writer){.out = out}, &text_type, room.element,
+                                   TEXT_JSON);
     }
     room_free(&room);
     text_type_free(&text_type);
@@ -121,7 +122,8 @@ static int write_text(hid_t type, hid_t shown, const struct hdf5_elements *eleme
     if (!error && !out)
         error = -ENOMEM;
     if (!error)
-        error = text_elements(out, NULL, &text_type, converted, n, elements->row_length, &first);
+        error = text_elements(&(struct text_writer){.out = out}, &text_type, converted, n,
+                              elements->row_length, &first);
     if (out && fclose(out) != 0 && !error)
         error = -ENOMEM;
     if (error && out) {

@@ -373,10 +373,16 @@ int hdf5_parts(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_parts *wan
 /* As sfs_text. */
 int hdf5_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
 
-/* A line for each of up to SFS_MOST_PARTS addresses that references in a dataset have: the path of
+/* Of objects that references lead to; 0: of none. */
+struct hdf5_addresses {
+    const uint64_t *address;
+    size_t n; /* at most SFS_MOST_PARTS */
+};
+
+/* A line for each of the addresses that references in a dataset have: the path of
  * the object, with \\, \n and \r in it as sfs_read_parts has them, or null. -EFBIG: more than `most`
  * bytes. */
-int hdf5_paths(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *addresses, size_t n,
+int hdf5_paths(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_addresses *addresses,
                size_t most, char **lines, size_t *lines_n);
 
 /* Filters that the caller can run for libhdf5 where there is no plugin. They are called under its

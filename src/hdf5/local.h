@@ -51,8 +51,8 @@ int local_text(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, s
 int local_text_at_hand(struct hdf5 *hdf5, uint64_t dataset, size_t limit, char **text, size_t *n);
 int local_parts(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_parts *wanted, char **bytes,
                 size_t *bytes_n);
-int local_paths(struct hdf5 *hdf5, const uint64_t *addresses, size_t n, size_t most, char **lines,
-                size_t *lines_n);
+int local_paths(struct hdf5 *hdf5, const struct hdf5_addresses *addresses, size_t most,
+                char **lines, size_t *lines_n);
 int local_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text);
 int local_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
 int local_type_describe(const void *type, size_t n, struct sfs_type *description);

@@ -384,10 +384,16 @@ struct text_source {
     struct names *names;
 };
 
-/* Writes one element of a native datatype as text or JSON. Where there are references, source is
- * not NULL and the library lock is not held. */
+/* Where text goes. Where there are references, source is not NULL and the library lock is not
+ * held. */
+struct text_writer {
+    FILE *out;
+    const struct text_source *source;
+};
+
+/* Writes one element of a native datatype as text or JSON. */
 enum text_style { TEXT_BARE, TEXT_QUOTED, TEXT_JSON };
-int text_element(FILE *out, const struct text_source *source, const struct text_type *type,
+int text_element(const struct text_writer *writer, const struct text_type *type,
                  const void *element, enum text_style style);
 
 /* One element of a file's datatype as JSON (element.c), which the caller frees. */
@@ -420,13 +426,12 @@ hid_t lengths_type(void);
 
 /* One element as a line: strings, names and paths as they are, but for backslashes, and ends of
  * lines, which are \\, \n and \r; as text_element. */
-int text_line(FILE *out, const struct text_source *source, const struct text_type *type,
-              const void *element);
+int text_line(const struct text_writer *writer, const struct text_type *type, const void *element);
 
 /* Writes n elements of a native datatype, the first of which is at *position, which is moved on; a
  * line ends after every row_length. 0: it is a single value, bare; HDF5_LINES: as text_line;
  * HDF5_JSON: each as JSON, in a line. */
-int text_elements(FILE *out, const struct text_source *source, const struct text_type *type,
+int text_elements(const struct text_writer *writer, const struct text_type *type,
                   const char *elements, uint64_t n, uint64_t row_length, uint64_t *position);
 
 /* A whole attribute. It is read and closed with the library lock, and written without it. */

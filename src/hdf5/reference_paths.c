@@ -25,16 +25,16 @@ static int put_path(FILE *out, const struct names *names, uint64_t address)
     return 0;
 }
 
-int local_paths(struct hdf5 *hdf5, const uint64_t *addresses, size_t n, size_t most, char **lines,
-                size_t *lines_n)
+int local_paths(struct hdf5 *hdf5, const struct hdf5_addresses *addresses, size_t most,
+                char **lines, size_t *lines_n)
 {
     struct names *names = NULL;
     int error = names_get(hdf5, &names);
     FILE *out = error ? NULL : open_memstream(lines, lines_n);
     if (!error && !out)
         error = -ENOMEM;
-    for (size_t i = 0; i < n && !error; i++) {
-        error = put_path(out, names, addresses[i]);
+    for (size_t i = 0; i < addresses->n && !error; i++) {
+        error = put_path(out, names, addresses->address[i]);
         if (!error && (uint64_t)ftello(out) > most)
             error = -EFBIG;
     }

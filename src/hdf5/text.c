@@ -208,9 +208,10 @@ static int reference_text(const struct text_source *source, const struct text_ty
     return error == -ENOENT || error == -EFBIG ? 0 : error;
 }
 
-static int write_reference(FILE *out, const struct text_source *source,
-                           const struct text_type *type, const void *element, enum text_style style)
+static int write_reference(const struct text_writer *writer, const struct text_type *type,
+                           const void *element, enum text_style style)
 {
+    FILE *out = writer->out;
     char *text;
     if (type->is_text) {
         size_t n;
@@ -218,7 +219,7 @@ static int write_reference(FILE *out, const struct text_source *source,
         write_string(out, n > 0 ? string : "null", n > 0 ? n : 4, n > 0 ? style : TEXT_BARE);
         return 0;
     }
-    int error = reference_text(source, type, element, &text);
+    int error = reference_text(writer->source, type, element, &text);
     if (error)
         return error;
     if (text)
@@ -229,10 +230,11 @@ static int write_reference(FILE *out, const struct text_source *source,
     return 0;
 }
 
-static int write_compound(FILE *out, const struct text_source *source, const struct text_type *type,
+static int write_compound(const struct text_writer *writer, const struct text_type *type,
                           const char *element, enum text_style style)
 {
     enum text_style inner = style == TEXT_JSON ? TEXT_JSON : TEXT_QUOTED;
+    FILE *out = writer->out;
     int error = 0;
     putc('{', out);
     for (size_t i = 0; i < type->n_members && !error; i++) {
@@ -241,24 +243,25 @@ static int write_compound(FILE *out, const struct text_source *source, const str
         write_string(out, member->name, strlen(member->name),
                      style == TEXT_JSON ? TEXT_JSON : TEXT_BARE);
         fputs(": ", out);
-        error = text_element(out, source, &member->type, element + member->offset, inner);
+        error = text_element(writer, &member->type, element + member->offset, inner);
     }
     putc('}', out);
     return error;
 }
 
 /* n elements as "[a, b]", nested along rank dims. */
-static int write_list(FILE *out, const struct text_source *source, const struct text_type *type,
+static int write_list(const struct text_writer *writer, const struct text_type *type,
                       const char **elements, int rank, const hsize_t *dims, enum text_style style)
 {
+    FILE *out = writer->out;
     int error = 0;
     putc('[', out);
     for (hsize_t i = 0; i < dims[0] && !error; i++) {
         fputs(i ? ", " : "", out);
         if (rank > 1) {
-            error = write_list(out, source, type, elements, rank - 1, dims + 1, style);
+            error = write_list(writer, type, elements, rank - 1, dims + 1, style);
         } else {
-            error = text_element(out, source, type, *elements, style);
+            error = text_element(writer, type, *elements, style);
             *elements += type->size;
         }
     }
@@ -266,21 +269,22 @@ static int write_list(FILE *out, const struct text_source *source, const struct 
     return error;
 }
 
-static int write_sequence(FILE *out, const struct text_source *source, const struct text_type *type,
+static int write_sequence(const struct text_writer *writer, const struct text_type *type,
                           const void *element, enum text_style style)
 {
     hvl_t sequence;
     memcpy(&sequence, element, sizeof(sequence));
     const char *elements = sequence.p;
     hsize_t n = sequence.p ? sequence.len : 0;
-    return write_list(out, source, type->base, &elements, 1, &n, style);
+    return write_list(writer, type->base, &elements, 1, &n, style);
 }
 
-int text_element(FILE *out, const struct text_source *source, const struct text_type *type,
+int text_element(const struct text_writer *writer, const struct text_type *type,
                  const void *element, enum text_style style)
 {
     enum text_style inner = style == TEXT_JSON ? TEXT_JSON : TEXT_QUOTED;
     const char *elements = element, *string;
+    FILE *out = writer->out;
     size_t n;
     switch (type->class) {
     case H5T_INTEGER:
@@ -294,13 +298,13 @@ int text_element(FILE *out, const struct text_source *source, const struct text_
     case H5T_ENUM:
         return write_enum(out, type, element, style);
     case H5T_COMPOUND:
-        return write_compound(out, source, type, element, style);
+        return write_compound(writer, type, element, style);
     case H5T_ARRAY:
-        return write_list(out, source, type->base, &elements, type->rank, type->dims, inner);
+        return write_list(writer, type->base, &elements, type->rank, type->dims, inner);
     case H5T_VLEN:
-        return write_sequence(out, source, type, element, inner);
+        return write_sequence(writer, type, element, inner);
     case H5T_REFERENCE:
-        return write_reference(out, source, type, element, style);
+        return write_reference(writer, type, element, style);
     default:
         write_hex(out, element, type->size, style);
         return 0;
@@ -353,15 +357,16 @@ static int write_attribute(const struct text_source *source, const struct read_a
     FILE *out = open_memstream(text, &n);
     if (!out)
         return -ENOMEM;
+    const struct text_writer writer = {out, source};
     int error = 0;
     if (attribute->is_null)
         fputs(style == TEXT_JSON ? "null" : "", out);
     else if (attribute->n == 1 && (rank == 0 || style != TEXT_JSON))
-        error = text_element(out, source, &attribute->type, elements, style);
+        error = text_element(&writer, &attribute->type, elements, style);
     else if (attribute->n == 0 && is_all_brackets(rank, dims))
         error = -EFBIG;
     else
-        error = write_list(out, source, &attribute->type, &elements, rank, dims,
+        error = write_list(&writer, &attribute->type, &elements, rank, dims,
                            style == TEXT_JSON ? style : TEXT_QUOTED);
     if (fclose(out) != 0 && !error)
         error = -ENOMEM;
@@ -438,9 +443,9 @@ void text_close_attribute(struct read_attribute *attribute)
     free(attribute->elements);
 }
 
-int text_line(FILE *out, const struct text_source *source, const struct text_type *type,
-              const void *element)
+int text_line(const struct text_writer *writer, const struct text_type *type, const void *element)
 {
+    FILE *out = writer->out;
     char *text;
     size_t n;
     if (type->class == H5T_STRING) {
@@ -452,7 +457,7 @@ int text_line(FILE *out, const struct text_source *source, const struct text_typ
     FILE *bare = open_memstream(&text, &n);
     if (!bare)
         return -ENOMEM;
-    int error = text_element(bare, source, type, element, TEXT_BARE);
+    int error = text_element(&(struct text_writer){bare, writer->source}, type, element, TEXT_BARE);
     if (fclose(bare) != 0 && !error)
         error = -ENOMEM;
     /* What is composed has its strings in quotes, and no line breaks. */
@@ -466,21 +471,21 @@ int text_line(FILE *out, const struct text_source *source, const struct text_typ
     return error;
 }
 
-int text_elements(FILE *out, const struct text_source *source, const struct text_type *type,
+int text_elements(const struct text_writer *writer, const struct text_type *type,
                   const char *elements, uint64_t n, uint64_t row_length, uint64_t *position)
 {
     bool single = row_length == 0, is_json = row_length == HDF5_JSON;
     int error = 0;
     for (uint64_t i = 0; i < n && !error; i++, ++*position) {
         if (row_length == HDF5_LINES) {
-            error = text_line(out, source, type, elements + i * type->size);
+            error = text_line(writer, type, elements + i * type->size);
             continue;
         }
-        error = text_element(out, source, type, elements + i * type->size,
+        error = text_element(writer, type, elements + i * type->size,
                              is_json  ? TEXT_JSON
                              : single ? TEXT_BARE
                                       : TEXT_QUOTED);
-        putc(single || is_json || (*position + 1) % row_length == 0 ? '\n' : ' ', out);
+        putc(single || is_json || (*position + 1) % row_length == 0 ? '\n' : ' ', writer->out);
     }
     return error;
 }

@@ -93,8 +93,9 @@ static int write_box(FILE *out, const struct dataset_text *t, const struct box *
     bool is_read = !error;
     *late = piece_is_over(piece);
     error = library_leave_with(error);
+    const struct text_writer writer = {out, &t->source};
     if (!error)
-        error = text_elements(out, &t->source, &t->type, elements, n, row_length, position);
+        error = text_elements(&writer, &t->type, elements, n, row_length, position);
     if (is_read) {
         library_enter();
         text_reclaim(t->native, n, elements);

@@ -90,9 +90,16 @@ static size_t frame_with(const struct counts *counts, uint64_t n)
 typedef int (*elements_action)(struct views *views, const struct defined_frame *defined,
                                uint64_t first, uint64_t n, char *out);
 
+/* What is made of them, and where it goes. */
+struct element_output {
+    elements_action action;
+    size_t item; /* bytes for each element */
+    char *out;
+};
+
 static int in_frame(struct views *views, const struct counts *counts,
                     const struct frame_count *count, uint64_t first, uint64_t n,
-                    elements_action action, char *out)
+                    const struct element_output *output)
 {
     struct defined_frame *defined;
     int error = defined_get(views, count->frame, DEFINED_INTERVALS, &defined);
@@ -101,23 +108,23 @@ static int in_frame(struct views *views, const struct counts *counts,
     if (defined->defined.elements != count[1].before - count->before)
         error = is_current(views, counts->changes) ? count_is_wrong(views, count->frame) : -EAGAIN;
     else
-        error = action(views, defined, first, n, out);
+        error = output->action(views, defined, first, n, output->out);
     defined_put(views, defined);
     return error;
 }
 
 static int in_frames(struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
-                     size_t item, elements_action action, char *out)
+                     struct element_output output)
 {
     int error = 0;
     for (size_t at = n > 0 ? frame_with(counts, first) : 0; n > 0 && !error; at++) {
         const struct frame_count *count = &counts->frame[at];
         uint64_t left = count[1].before - first;
         uint64_t here = left < n ? left : n;
-        error = in_frame(views, counts, count, first - count->before, here, action, out);
+        error = in_frame(views, counts, count, first - count->before, here, &output);
         first += here;
         n -= here;
-        out += here * item;
+        output.out += here * output.item;
     }
     return error;
 }
@@ -151,7 +158,8 @@ int csr_indices(struct views *views, const struct counts *counts, uint64_t first
 {
     size_t item = csr_index_item(views);
     if (views->is_sparse)
-        return in_frames(views, counts, first, n, item, put_positions, out);
+        return in_frames(views, counts, first, n,
+                         (struct element_output){put_positions, item, out});
     uint64_t index = first % views->frame_elements;
     for (uint64_t i = 0; i < n; i++, out += item) {
         put_index(out, item, index);
@@ -164,5 +172,6 @@ int csr_indices(struct views *views, const struct counts *counts, uint64_t first
 int csr_data(struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
              char *out)
 {
-    return in_frames(views, counts, first, n, views->info->type.size, put_values, out);
+    return in_frames(views, counts, first, n,
+                     (struct element_output){put_values, views->info->type.size, out});
 }

@@ -556,7 +556,8 @@ static int ask_paths(struct tried *tried, uint64_t object)
     uint64_t n = peer_byte() % 2 ? 3 : peer_byte() % 4;
     size_t bytes_n, lines = 0;
     char *bytes;
-    int error = remote_paths(tried->remote, object, addresses, n, MOST_N, &bytes, &bytes_n);
+    const struct hdf5_addresses wanted = {addresses, n};
+    int error = remote_paths(tried->remote, object, &wanted, MOST_N, &bytes, &bytes_n);
     if (error)
         return error;
     for (size_t i = 0; i < bytes_n; i++)

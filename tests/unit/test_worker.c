@@ -1249,7 +1249,8 @@ CALL(reads, return remote_read(remote, SOUND, numbers, counts, counts, bytes_the
 CALL(asks_text, return remote_text(remote, SOUND, 99, &text_there, &n_there);)
 CALL(asks_parts, const struct hdf5_parts wanted = {SFS_LENGTHS, 0, 1, 99};
      return remote_parts(remote, SOUND, &wanted, &text_there, &n_there);)
-CALL(asks_paths, return remote_paths(remote, SOUND, numbers, 1, 99, &text_there, &n_there);)
+CALL(asks_paths, return remote_paths(remote, SOUND, &(struct hdf5_addresses){numbers, 1}, 99,
+                                     &text_there, &n_there);)
 CALL(asks_words, return remote_datatype_text(remote, SOUND, &text_there);)
 CALL(asks_size, const struct about of = {remote}; return remote_type_size(&of, "x", 1, &n_there);)
 CALL(describes, const struct about of = {remote}; struct sfs_type type;

@@ -39,7 +39,7 @@ int remote_read(struct remote *remote, uint64_t dataset, const uint64_t *start,
 int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **text, size_t *n);
 int remote_parts(struct remote *remote, uint64_t dataset, const struct hdf5_parts *wanted,
                  char **bytes, size_t *bytes_n);
-int remote_paths(struct remote *remote, uint64_t dataset, const uint64_t *addresses, size_t n,
+int remote_paths(struct remote *remote, uint64_t dataset, const struct hdf5_addresses *addresses,
                  size_t most, char **lines, size_t *lines_n);
 int remote_datatype_text(struct remote *remote, uint64_t address, char **text);
 

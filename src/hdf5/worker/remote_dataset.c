@@ -458,17 +458,17 @@ static int take_paths(struct cursor *results, void *out)
     return error;
 }
 
-int remote_paths(struct remote *remote, uint64_t dataset, const uint64_t *addresses, size_t n,
+int remote_paths(struct remote *remote, uint64_t dataset, const struct hdf5_addresses *addresses,
                  size_t most, char **lines, size_t *lines_n)
 {
-    struct parts_taken taken = {.least = n, .most = most};
+    struct parts_taken taken = {.least = addresses->n, .most = most};
     struct wire request;
-    if (n > SFS_MOST_PARTS)
+    if (addresses->n > SFS_MOST_PARTS)
         return -EINVAL;
     remote_request(&request, WORKER_PATHS, dataset);
     wire_uint(&request, most);
-    wire_uint(&request, n);
-    wire_uints(&request, addresses, (int)n);
+    wire_uint(&request, addresses->n);
+    wire_uints(&request, addresses->address, (int)addresses->n);
     int error = remote_ask(remote, WORKER_PATHS, dataset, &request, take_paths, &taken);
     if (!error) {
         *lines = taken.text.bytes;

@@ -324,9 +324,9 @@ static int do_paths(struct cursor *in, struct wire *out)
     if (!addresses)
         return in->failed ? -EINVAL : -ENOMEM;
     take_uints(in, addresses, (int)n);
+    const struct hdf5_addresses wanted = {addresses, (size_t)n};
     int error =
-        in->failed ? -EINVAL
-                   : local_paths(served.hdf5, addresses, (size_t)n, (size_t)most, &lines, &lines_n);
+        in->failed ? -EINVAL : local_paths(served.hdf5, &wanted, (size_t)most, &lines, &lines_n);
     free(addresses);
     if (error)
         return error;
