@@ -568,7 +568,11 @@ int sfs_type_encode(const char *name, void **bytes, size_t *n)
 
 int sfs_type_describe(const struct sfs_encoded *type, struct sfs_type *description)
 {
-    return hdf5_type_describe(NULL, type->bytes, type->n, description);
+    struct sfs_type described;
+    int error = hdf5_type_describe(NULL, type->bytes, type->n, &described);
+    if (!error)
+        *description = described;
+    return error;
 }
 
 void sfs_type_free(struct sfs_type *description)

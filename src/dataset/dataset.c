@@ -355,16 +355,18 @@ static int open_once(struct sfs_file *file, uint64_t address, const char *path,
                      struct sfs_dataset **dataset, struct why *why)
 {
     FOLLOWED(file);
+    struct sfs_dataset *found = NULL;
     int error = library_current(file);
-    *dataset = NULL;
-    while (!error && !*dataset) {
+    while (!error && !found) {
         struct series *series = NULL;
         if (series_is_address(address) && !is_open(file, address))
             error = series_open(file, address, path, &series, why);
         if (!error)
-            error = find_or_open(file, address, path, &series, dataset, why);
+            error = find_or_open(file, address, path, &series, &found, why);
         series_free(series);
     }
+    if (!error)
+        *dataset = found;
     return error;
 }
 
@@ -546,6 +548,8 @@ void dataset_return(struct sfs_dataset *dataset, void *holder)
 int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict)
 {
     USING(dataset);
+    if (!dataset->cache) /* libhdf5 reads and writes it */
+        return 0;
     int error = cache_flush(dataset->file->cache, dataset->cache);
     if (evict) {
         ahead_forget(dataset->file->ahead, dataset); /* else a chunk that is being prefetched would
@@ -563,6 +567,8 @@ int sfs_virtual_sources(struct sfs_dataset *dataset, size_t most, struct sfs_sou
 
 void sfs_sources_free(struct sfs_sources *sources)
 {
+    if (!sources)
+        return;
     for (size_t i = 0; i < sources->n; i++) {
         free(sources->source[i].file);
         free(sources->source[i].dataset);

@@ -172,5 +172,13 @@ static int encode_defined_once(struct sfs_dataset *dataset, const struct sfs_sla
 int sfs_encode_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, int space_rank,
                        void **encoded, size_t *n)
 {
-    return FOLLOWING(dataset->file, encode_defined_once(dataset, slab, space_rank, encoded, n));
+    void *made;
+    size_t made_n;
+    int error =
+        FOLLOWING(dataset->file, encode_defined_once(dataset, slab, space_rank, &made, &made_n));
+    if (error)
+        return error;
+    *encoded = made;
+    *n = made_n;
+    return 0;
 }

@@ -632,7 +632,11 @@ static int list_once(struct sfs_file *file, uint64_t group, struct sfs_links *li
 
 int file_list(struct sfs_file *file, uint64_t group, struct sfs_links *links, struct why *why)
 {
-    return FOLLOWING(file, list_once(file, group, links, why));
+    struct sfs_links found;
+    int error = FOLLOWING(file, list_once(file, group, &found, why));
+    if (!error)
+        *links = found;
+    return error;
 }
 
 int sfs_list(struct sfs_file *file, uint64_t group, struct sfs_links *links)
@@ -653,15 +657,25 @@ static int lookup_once(struct sfs_file *file, uint64_t group, const char *name, 
     return object_failed(file, "group", group, error, why);
 }
 
+static int look_up(struct sfs_file *file, uint64_t group, const char *name, bool any,
+                   struct sfs_link *link, struct why *why)
+{
+    struct sfs_link found;
+    int error = FOLLOWING(file, lookup_once(file, group, name, any, &found, why));
+    if (!error)
+        *link = found;
+    return error;
+}
+
 int sfs_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link)
 {
-    return FOLLOWING(file, lookup_once(file, group, name, true, link, NULL));
+    return look_up(file, group, name, true, link, NULL);
 }
 
 int file_lookup(struct sfs_file *file, uint64_t group, const char *name, struct sfs_link *link,
                 struct why *why)
 {
-    return FOLLOWING(file, lookup_once(file, group, name, false, link, why));
+    return look_up(file, group, name, false, link, why);
 }
 
 /* A hard link from a damaged file may have any address. */
@@ -680,15 +694,25 @@ static int find_once(struct sfs_file *file, uint64_t group, const char *path, bo
     return object_failed(file, "group", group, error, why);
 }
 
+static int find(struct sfs_file *file, uint64_t group, const char *path, bool any,
+                uint64_t *address, struct why *why)
+{
+    uint64_t found;
+    int error = FOLLOWING(file, find_once(file, group, path, any, &found, why));
+    if (!error)
+        *address = found;
+    return error;
+}
+
 int sfs_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address)
 {
-    return FOLLOWING(file, find_once(file, group, path, true, address, NULL));
+    return find(file, group, path, true, address, NULL);
 }
 
 int file_find(struct sfs_file *file, uint64_t group, const char *path, uint64_t *address,
               struct why *why)
 {
-    return FOLLOWING(file, find_once(file, group, path, false, address, why));
+    return find(file, group, path, false, address, why);
 }
 
 /* Whether the object is a sparse dataset, which libhdf5 cannot open. */
@@ -749,7 +773,11 @@ static int object_type_once(struct sfs_file *file, uint64_t address, enum sfs_ob
 int file_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type,
                      struct why *why)
 {
-    return FOLLOWING(file, object_type_once(file, address, type, why));
+    enum sfs_object_type found;
+    int error = FOLLOWING(file, object_type_once(file, address, &found, why));
+    if (!error)
+        *type = found;
+    return error;
 }
 
 int sfs_object_type(struct sfs_file *file, uint64_t address, enum sfs_object_type *type)
@@ -777,7 +805,11 @@ static int attributes_once(struct sfs_file *file, uint64_t address,
 int file_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes,
                     struct why *why)
 {
-    return FOLLOWING(file, attributes_once(file, address, attributes, why));
+    struct sfs_attributes found;
+    int error = FOLLOWING(file, attributes_once(file, address, &found, why));
+    if (!error)
+        *attributes = found;
+    return error;
 }
 
 int sfs_attributes(struct sfs_file *file, uint64_t address, struct sfs_attributes *attributes)
@@ -797,5 +829,9 @@ static int datatype_text_once(struct sfs_file *file, uint64_t address, char **te
 
 int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text)
 {
-    return FOLLOWING(file, datatype_text_once(file, address, text));
+    char *found;
+    int error = FOLLOWING(file, datatype_text_once(file, address, &found));
+    if (!error)
+        *text = found;
+    return error;
 }

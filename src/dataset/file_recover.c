@@ -37,9 +37,9 @@ int sfs_recover(const char *path, struct sfs_recovery *recovery)
     done.temporaries = store_remove_temporaries(path);
     error = superblock_read(store, &superblock, &why);
     if (error) {
-        if (error == -EILSEQ)
+        if (error == -EIO || error == -EILSEQ)
             log_error("%s: %s", path, why.text);
-        error = -EINVAL;
+        error = error == -EILSEQ ? -EINVAL : error;
     } else if (superblock.version >= 3 && superblock.flags != 0) {
         done.unmarked = true;
         error = clear_mark(store, &superblock);

@@ -144,5 +144,12 @@ static int get_defined_once(struct sfs_dataset *dataset, const struct sfs_encode
 int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                             void **encoded, size_t *n)
 {
-    return FOLLOWING(dataset->file, get_defined_once(dataset, space, encoded, n));
+    void *found;
+    size_t found_n;
+    int error = FOLLOWING(dataset->file, get_defined_once(dataset, space, &found, &found_n));
+    if (error)
+        return error;
+    *encoded = found;
+    *n = found_n;
+    return 0;
 }

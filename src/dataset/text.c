@@ -291,12 +291,26 @@ int sfs_read_parts(struct sfs_dataset *dataset, enum sfs_parts parts, uint64_t f
                    size_t most, char **bytes, size_t *bytes_n)
 {
     const struct hdf5_parts wanted = {parts, first, n, most};
-    return FOLLOWING(dataset->file, is_structured_text(dataset, parts)
-                                        ? structured_text(dataset, &wanted, bytes, bytes_n)
-                                        : parts_once(dataset, &wanted, bytes, bytes_n));
+    char *read;
+    size_t read_n;
+    int error = FOLLOWING(dataset->file, is_structured_text(dataset, parts)
+                                             ? structured_text(dataset, &wanted, &read, &read_n)
+                                             : parts_once(dataset, &wanted, &read, &read_n));
+    if (error)
+        return error;
+    *bytes = read;
+    *bytes_n = read_n;
+    return 0;
 }
 
 int sfs_text(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
-    return FOLLOWING(dataset->file, text_once(dataset, limit, text, n));
+    char *made;
+    size_t made_n;
+    int error = FOLLOWING(dataset->file, text_once(dataset, limit, &made, &made_n));
+    if (error)
+        return error;
+    *text = made;
+    *n = made_n;
+    return 0;
 }

@@ -331,7 +331,7 @@ static int finish(struct hdf5 *hdf5, struct reading *reading, bool may_search,
 
 int local_attributes_at_hand(struct hdf5 *hdf5, uint64_t address, struct sfs_attributes *out)
 {
-    struct reading reading = {0};
+    struct reading reading = {.hdf5 = hdf5, .address = address};
     int error = read_all(hdf5, address, &reading);
     return error ? error : finish(hdf5, &reading, false, out);
 }

@@ -383,6 +383,8 @@ int local_parts(struct hdf5 *hdf5, uint64_t address, const struct hdf5_parts *wa
     int error = is_text ? begin_text(&t) : begin(&t);
     if (!error && (first > t.total || n > t.total - first))
         error = -EINVAL;
+    if (!error && parts == SFS_LENGTHS && n * sizeof(uint64_t) > wanted->most)
+        error = -EFBIG;
     if (!error && parts == SFS_LENGTHS)
         error = read_lengths(&t, first, n, out, out_n);
     else if (!error && parts == SFS_SEQUENCES)

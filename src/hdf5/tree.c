@@ -303,7 +303,13 @@ int local_datatype_text(struct hdf5 *hdf5, uint64_t address, char **text)
 {
     library_enter();
     hid_t type = H5Oopen_by_addr(hdf5->file, address);
-    int error = type < 0 ? library_failed(-EIO) : type_words(type, text);
+    int error = type < 0 ? library_failed(-EIO) : 0;
+    if (!error && H5Iget_type(type) != H5I_DATATYPE) {
+        library_reason("it is no datatype");
+        error = -EIO;
+    }
+    if (!error)
+        error = type_words(type, text);
     bool made = !error;
     if (type >= 0)
         H5Oclose(type);

@@ -538,7 +538,28 @@ static void what_is_wrong_with_a_source_is_logged_once(void **state)
     read_spoilt(address, 64); /* no object */
 }
 
+/* The disk is at fault, not the file. */
+static void what_cannot_be_read_is_not_called_damaged(void **state)
+{
+    (void)state;
+    struct sfs_recovery recovery;
+    bool fails = true;
+    log_quietly();
+    be_well();
+    bad_call = READ;
+    make_file(false);
+    for (long n = 0; fails; n++) {
+        fail_read(n, true);
+        int error = sfs_recover(PATH, &recovery);
+        fails = has_failed();
+        be_well();
+        if (error || !fails) /* what only says where a commit is may be missing */
+            assert_int_equal(error, fails ? -EIO : 0);
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(a_read_that_fails_leaves_nothing_behind),
+          cmocka_unit_test(what_cannot_be_read_is_not_called_damaged),
           cmocka_unit_test(what_the_check_cannot_read_is_a_finding_that_says_why),
           cmocka_unit_test(what_is_wrong_with_a_source_is_logged_once),
           cmocka_unit_test(sources_that_cannot_be_read_are_no_fill_value),

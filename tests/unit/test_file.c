@@ -366,7 +366,120 @@ static void the_limit_can_be_changed(void **state)
     sfs_close(file);
 }
 
-TEST_MAIN(cmocka_unit_test(what_is_no_file_is_refused),
+/* Two strings of variable length. */
+static void make_strings(const char *path)
+{
+    const char *const strings[] = {"one string", "and another one"};
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate_simple(1, (hsize_t[]){2}, NULL);
+    assert_true(H5Tset_size(type, H5T_VARIABLE) >= 0);
+    hid_t dataset = H5Dcreate2(file, "strings", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, strings) >= 0);
+    H5Dclose(dataset);
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Fclose(file);
+}
+
+static struct sfs_dataset *open_strings(struct sfs_file *file)
+{
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    assert_int_equal(sfs_find(file, sfs_root(file), "strings", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/strings", &dataset), 0);
+    return dataset;
+}
+
+/* Everything that a call gives. */
+union results {
+    struct {
+        void *first;
+        size_t n;
+    } bytes;
+    struct sfs_dataset *dataset;
+    struct sfs_links links;
+    struct sfs_link link;
+    struct sfs_attributes attributes;
+    struct sfs_type type;
+    uint64_t address;
+    enum sfs_object_type object_type;
+    char *text;
+};
+
+static union results result, as_before;
+
+#define EXPECT_UNTOUCHED(call)                                                                     \
+    do {                                                                                           \
+        assert_true((call) < 0);                                                                   \
+        assert_memory_equal(&result, &as_before, sizeof(result));                                  \
+    } while (0)
+
+static void what_fails_gives_nothing(void **state)
+{
+    (void)state;
+    make_strings("strings.h5");
+    log_quietly();
+    memset(&result, 0x5a, sizeof(result));
+    as_before = result;
+    struct sfs_file *file;
+    assert_int_equal(sfs_open("strings.h5", NULL, &file), 0);
+    struct sfs_dataset *dataset = open_strings(file);
+    const uint64_t root = sfs_root(file), nowhere = 3;
+    const struct sfs_encoded no_type = {"no type", 7}, no_space = {"no space", 8};
+    const struct sfs_slab too_large = {.rank = 1, .count = {3}};
+    char **text = (char **)&result.bytes.first;
+    size_t *n = &result.bytes.n;
+
+    EXPECT_UNTOUCHED(sfs_lookup(file, root, "missing", &result.link));
+    EXPECT_UNTOUCHED(sfs_lookup(file, nowhere, "missing", &result.link));
+    EXPECT_UNTOUCHED(sfs_list(file, nowhere, &result.links));
+    EXPECT_UNTOUCHED(sfs_find(file, root, "missing", &result.address));
+    EXPECT_UNTOUCHED(sfs_object_type(file, nowhere, &result.object_type));
+    EXPECT_UNTOUCHED(sfs_attributes(file, nowhere, &result.attributes));
+    EXPECT_UNTOUCHED(sfs_datatype_text(file, root, &result.text));
+    EXPECT_UNTOUCHED(sfs_dataset_open(file, root, "/", &result.dataset));
+    EXPECT_UNTOUCHED(sfs_type_describe(&no_type, &result.type));
+    EXPECT_UNTOUCHED(sfs_text(dataset, 1, text, n));
+    for (int parts = SFS_LENGTHS; parts <= SFS_JSON; parts++)
+        EXPECT_UNTOUCHED(sfs_read_parts(dataset, (enum sfs_parts)parts, 0, 2, 1, text, n));
+    EXPECT_UNTOUCHED(sfs_dataset_get_defined(dataset, &no_space, &result.bytes.first, n));
+    EXPECT_UNTOUCHED(sfs_encode_defined(dataset, &too_large, 2, &result.bytes.first, n));
+    sfs_dataset_close(dataset);
+    sfs_close(file);
+}
+
+/* What libhdf5 reads and writes has nothing in the cache. */
+static void a_dataset_without_cache_can_be_flushed(void **state)
+{
+    (void)state;
+    const struct sfs_options writable = {.writable = true};
+    struct sfs_file *file;
+    make_strings("strings.h5");
+    assert_int_equal(sfs_open("strings.h5", &writable, &file), 0);
+    struct sfs_dataset *dataset = open_strings(file);
+    assert_int_equal(sfs_flush_dataset(dataset, false), 0);
+    assert_int_equal(sfs_flush_dataset(dataset, true), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void nothing_can_be_closed_and_freed(void **state)
+{
+    (void)state;
+    assert_int_equal(sfs_close(NULL), 0);
+    sfs_discard(NULL);
+    sfs_dataset_close(NULL);
+    sfs_links_free(NULL);
+    sfs_link_free(NULL);
+    sfs_attributes_free(NULL);
+    sfs_sources_free(NULL);
+    sfs_defined_free(NULL);
+    sfs_type_free(NULL);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_no_file_is_refused), cmocka_unit_test(what_fails_gives_nothing),
+          cmocka_unit_test(a_dataset_without_cache_can_be_flushed),
+          cmocka_unit_test(nothing_can_be_closed_and_freed),
           cmocka_unit_test(what_is_no_hdf5_is_refused),
           cmocka_unit_test(truncated_files_are_refused),
           cmocka_unit_test(a_file_that_another_process_writes_is_busy),

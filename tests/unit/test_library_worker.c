@@ -118,4 +118,55 @@ static void test_it_is_there_if_asked_for(void **state)
     assert_int_equal(workers(worker, COUNT(worker)), 0);
 }
 
-TEST_MAIN(cmocka_unit_test(test_it_is_there_if_asked_for))
+#define WIDE 12 /* datasets: more than are looked at one by one */
+
+/* Each has an attribute that is too large to be read. */
+static void make_wide(void)
+{
+    hid_t file = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(1, (hsize_t[]){N}, NULL);
+    hid_t none = H5Screate_simple(2, (hsize_t[]){(hsize_t)1 << 40, 0}, NULL);
+    for (int i = 0; i < WIDE; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "d%d", i);
+        hid_t dataset =
+            H5Dcreate2(file, name, H5T_STD_U16LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        hid_t attribute =
+            H5Acreate2(dataset, "none", H5T_STD_U16LE, none, H5P_DEFAULT, H5P_DEFAULT);
+        assert_true(attribute >= 0);
+        H5Aclose(attribute);
+        H5Dclose(dataset);
+    }
+    H5Sclose(none);
+    H5Sclose(space);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+static void test_attributes_that_are_left_out_end_no_worker(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_links links;
+    pid_t worker[8], later[8];
+    make_wide();
+    assert_int_equal(sfs_open(PATH, &apart, &file), 0);
+    assert_int_equal(workers(worker, COUNT(worker)), 1);
+    unsigned errors = log_errors();
+    assert_int_equal(sfs_list(file, sfs_root(file), &links), 0);
+    assert_int_equal(links.n, WIDE);
+    for (size_t i = 0; i < links.n; i++) {
+        struct sfs_attributes attributes;
+        assert_int_equal(sfs_attributes(file, links.link[i].address, &attributes), 0);
+        assert_int_equal(attributes.n, 1);
+        assert_null(attributes.attribute[0].text);
+        sfs_attributes_free(&attributes);
+    }
+    sfs_links_free(&links);
+    assert_int_equal(workers(later, COUNT(later)), 1);
+    assert_int_equal(later[0], worker[0]);
+    assert_int_equal(log_errors(), errors);
+    sfs_close(file);
+}
+
+TEST_MAIN(cmocka_unit_test(test_it_is_there_if_asked_for),
+          cmocka_unit_test(test_attributes_that_are_left_out_end_no_worker))
