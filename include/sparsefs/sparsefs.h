@@ -729,8 +729,8 @@ struct sfs_dataset_create {
  * fill value, filters, index or its numbers cannot be; -EOPNOTSUPP: a datatype with references that
  * are SFS_REFERENCE_ANY, or with more than 65,536 parts of variable length and references; an
  * ordinary dense one with references among such parts, or of which libhdf5 would lose some (arrays
- * of compounds with such parts, in arrays or sequences); or a filter that is not available; -EROFS:
- * the file is open for reading. The log says why. */
+ * of compounds with such parts, in arrays or sequences; arrays of sequences of such compounds); or a
+ * filter that is not available; -EROFS: the file is open for reading. The log says why. */
 SFS_API int sfs_dataset_create(struct sfs_file *file, const char *path,
                                const struct sfs_dataset_create *create,
                                struct sfs_dataset **dataset);
@@ -912,9 +912,9 @@ SFS_API int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_enco
 /* The same for a slab, row-major and without gaps in buffer, in the file's datatype; parts of
  * variable length are struct sfs_sequence, and elements of dense datasets that are not structured
  * are as sfs_read_elements has them. Of these, which libhdf5 writes: -EOPNOTSUPP: it would lose some
- * (arrays of compounds with parts of variable length, in arrays or sequences); -EINVAL: a string has
- * a zero byte, at which it would end; -EFBIG: an element has more than 64 MiB. The log says so, and
- * elements before may have been written. */
+ * (arrays of compounds with parts of variable length, in arrays or sequences; arrays of sequences of
+ * such compounds); -EINVAL: a string has a zero byte, at which it would end; -EFBIG: an element has
+ * more than 64 MiB. The log says so, and elements before may have been written. */
 SFS_API int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer);
 
 /* The same for only some elements of a slab: `defined` says which, the values are packed. What it

@@ -209,11 +209,12 @@ int hdf5_write_sequences(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *st
                          const uint64_t *count, const struct hdf5_sequences *sequences);
 
 /* Whether libhdf5 cannot write elements of such a datatype without loss: it has compounds with parts
- * of variable length in arrays that are in arrays or in sequences. */
+ * of variable length in arrays that are in arrays or in sequences, or in sequences that are in
+ * arrays. */
 bool hdf5_spoils(const struct sfs_type *type);
 #define HDF5_SPOILS                                                                                \
     "libhdf5 loses what is in arrays of compounds with parts of variable length, where these "     \
-    "arrays are in arrays or sequences"
+    "arrays are in arrays or sequences, and in arrays of sequences of such compounds"
 
 /* H5Dset_extent of an open chunked dataset. */
 int hdf5_set_extent(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *dims);

@@ -55,9 +55,16 @@ int stored_type(hid_t id, struct sfs_type *type)
     return error;
 }
 
+static bool is_sequence_of_compounds(const struct sfs_type *type)
+{
+    return type->class == SFS_VARIABLE && !type->is_string && type->base->class == SFS_COMPOUND &&
+           type->base->has_pointers;
+}
+
 /* libhdf5 1.10 loses what is in an array of compounds with parts of variable length, when such
- * arrays are written more than one at a time; read they are right. is_one: what has this datatype
- * is written by itself if its dataset's elements are. */
+ * arrays are written more than one at a time, and in an array of two or more sequences of such
+ * compounds; read they are right. is_one: what has this datatype is written by itself if its
+ * dataset's elements are. */
 static bool is_spoiled(const struct sfs_type *type, bool is_one)
 {
     if (!type->has_pointers || type->is_string)
@@ -66,6 +73,7 @@ static bool is_spoiled(const struct sfs_type *type, bool is_one)
         return is_spoiled(type->base, false);
     if (type->class == SFS_ARRAY)
         return (!is_one && type->base->class == SFS_COMPOUND) ||
+               (type->size > type->base->size && is_sequence_of_compounds(type->base)) ||
                is_spoiled(type->base, is_one && type->size == type->base->size);
     for (size_t i = 0; i < type->n_members; i++)
         if (is_spoiled(&type->members[i].type, is_one))
