@@ -89,12 +89,11 @@ static int check(const char *path)
 
 static int run(int argc, char **argv)
 {
-    if (next_option(argc, argv, options) != -1)
-        return USAGE;
-    int code = check_arguments(argc, argv, 1, 1, "a FILE is");
+    const char *path;
+    int code = take_file(argc, argv, options, &path);
     if (code)
         return code;
-    code = check(argv[optind]);
+    code = check(path);
     return finish_output(DONE) == DONE ? code : UNKNOWN;
 }
 

@@ -91,15 +91,14 @@ static int write_image(const char *path, char *block)
 
 static int run(int argc, char **argv)
 {
-    if (next_option(argc, argv, options) != -1)
-        return USAGE;
-    int code = check_arguments(argc, argv, 1, 1, "a FILE is");
+    const char *path;
+    int code = take_file(argc, argv, options, &path);
     if (code)
         return code;
     if (isatty(STDOUT_FILENO))
         return refuse(argv[0], "standard output is a terminal: an image is nothing to look at");
     char *block = malloc(BLOCK_BYTES);
-    code = block ? write_image(argv[optind], block) : fail(-ENOMEM, "image");
+    code = block ? write_image(path, block) : fail(-ENOMEM, "image");
     free(block);
     return code;
 }

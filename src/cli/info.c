@@ -232,19 +232,10 @@ static void json_number(FILE *out, const char *key, uint64_t number)
     fprintf(out, "%" PRIu64, number);
 }
 
-/* A dim without limit is null. */
-static void json_dims(FILE *out, const char *key, int rank, const uint64_t *dims)
+static void write_dims(FILE *out, const char *key, int rank, const uint64_t *dims)
 {
     json_key(out, key);
-    putc('[', out);
-    for (int i = 0; i < rank; i++) {
-        fputs(i ? ", " : "", out);
-        if (dims[i] == SFS_UNLIMITED)
-            fputs("null", out);
-        else
-            fprintf(out, "%" PRIu64, dims[i]);
-    }
-    putc(']', out);
+    json_dims(out, rank, dims);
 }
 
 static void json_filters(FILE *out, const char *section, size_t n, const struct sfs_filter *filters)
@@ -270,10 +261,10 @@ static void json_head(const struct query *query, const char *path,
     json_string(out, path, strlen(path));
     json_key(out, "layout");
     fprintf(out, "\"%s\"", layout_name(info));
-    json_dims(out, "dims", info->rank, info->dims);
-    json_dims(out, "max_dims", info->rank, info->max_dims);
+    write_dims(out, "dims", info->rank, info->dims);
+    write_dims(out, "max_dims", info->rank, info->max_dims);
     if (chunked)
-        json_dims(out, "chunk_dims", info->rank, info->chunk_dims);
+        write_dims(out, "chunk_dims", info->rank, info->chunk_dims);
     json_key(out, "datatype");
     json_string(out, info->type.description, strlen(info->type.description));
     json_number(out, "item_size", info->type.size);
@@ -295,17 +286,21 @@ static void json_head(const struct query *query, const char *path,
     fprintf(out, "%.0f", dense_bytes(info));
 }
 
+static void json_chunk_begin(struct sums *sums, const struct sfs_chunk_info *chunk)
+{
+    FILE *out = sums->query->out;
+    fprintf(out, "%s\n        {\"start\": ", sums->chunks++ ? "," : "");
+    json_dims(out, sums->info->rank, chunk->start);
+    fprintf(out, ", \"address\": %" PRIu64 ", \"size\": %" PRIu64, chunk->address, chunk->size);
+}
+
 static int json_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     struct sums *sums = context;
     FILE *out = sums->query->out;
-    fprintf(out, "%s\n        {\"start\": [", sums->chunks++ ? "," : "");
-    for (int i = 0; i < sums->info->rank; i++)
-        fprintf(out, "%s%" PRIu64, i ? ", " : "", chunk->start[i]);
-    fprintf(out,
-            "], \"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"defined_elements\": %" PRIu64
-            ", \"section_size\": [",
-            chunk->address, chunk->size, chunk->unfiltered_size[1] / sums->info->type.size);
+    json_chunk_begin(sums, chunk);
+    fprintf(out, ", \"defined_elements\": %" PRIu64 ", \"section_size\": [",
+            chunk->unfiltered_size[1] / sums->info->type.size);
     int n = has_heap(sums->info) ? SFS_SECTIONS : HEAP_SECTION;
     for (int i = 0; i < n; i++)
         fprintf(out, "%s%" PRIu64, i ? ", " : "", chunk->section_size[i]);
@@ -322,15 +317,9 @@ static int json_chunk(void *context, const struct sfs_chunk_info *chunk)
 static int json_dense_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     struct sums *sums = context;
-    FILE *out = sums->query->out;
-    fprintf(out, "%s\n        {\"start\": [", sums->chunks++ ? "," : "");
-    for (int i = 0; i < sums->info->rank; i++)
-        fprintf(out, "%s%" PRIu64, i ? ", " : "", chunk->start[i]);
-    fprintf(out,
-            "], \"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"unfiltered_size\": %" PRIu64
-            ", \"filter_mask\": %" PRIu32 "}",
-            chunk->address, chunk->size, chunk->unfiltered_size[VALUES_SECTION],
-            chunk->filter_mask[VALUES_SECTION]);
+    json_chunk_begin(sums, chunk);
+    fprintf(sums->query->out, ", \"unfiltered_size\": %" PRIu64 ", \"filter_mask\": %" PRIu32 "}",
+            chunk->unfiltered_size[VALUES_SECTION], chunk->filter_mask[VALUES_SECTION]);
     return 0;
 }
 

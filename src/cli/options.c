@@ -117,3 +117,12 @@ int check_arguments(int argc, char **argv, int least, int most, const char *what
         return refuse(argv[0], "%s wanted, this is too much: %s", what, argv[optind + most]);
     return 0;
 }
+
+int take_file(int argc, char **argv, const struct option *options, const char **path)
+{
+    if (next_option(argc, argv, options) != -1)
+        return USAGE;
+    int code = check_arguments(argc, argv, 1, 1, "a FILE is");
+    *path = argv[optind];
+    return code;
+}

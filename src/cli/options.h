@@ -82,4 +82,8 @@ int next_option(int argc, char **argv, const struct option *options);
 /* Whether there are at least and at most so many arguments besides the options; else USAGE. */
 int check_arguments(int argc, char **argv, int least, int most, const char *what);
 
+/* Of a command whose options need no more than to be known, and that has one argument: DONE, with the name of a
+ * file in *path, or USAGE. */
+int take_file(int argc, char **argv, const struct option *options, const char **path);
+
 #endif

@@ -44,12 +44,11 @@ static int recover(const char *path)
 
 static int run(int argc, char **argv)
 {
-    if (next_option(argc, argv, options) != -1)
-        return USAGE;
-    int code = check_arguments(argc, argv, 1, 1, "a FILE is");
+    const char *path;
+    int code = take_file(argc, argv, options, &path);
     if (code)
         return code;
-    return finish_output(recover(argv[optind]));
+    return finish_output(recover(path));
 }
 
 const struct command recover_command = {"recover", help, run};

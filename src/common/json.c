@@ -1,7 +1,9 @@
 /* JSON strings (RFC 8259, section 7). */
 #include "common/json.h"
 
-#include <stdint.h>
+#include <inttypes.h>
+
+#include "sparsefs/sparsefs.h"
 
 size_t utf8_length(const char *bytes, size_t n)
 {
@@ -44,4 +46,17 @@ void json_string(FILE *out, const char *bytes, size_t n)
         i += length ? length : 1;
     }
     putc('"', out);
+}
+
+void json_dims(FILE *out, int rank, const uint64_t *dims)
+{
+    putc('[', out);
+    for (int i = 0; i < rank; i++) {
+        fputs(i ? ", " : "", out);
+        if (dims[i] == SFS_UNLIMITED)
+            fputs("null", out);
+        else
+            fprintf(out, "%" PRIu64, dims[i]);
+    }
+    putc(']', out);
 }

@@ -300,39 +300,22 @@ static void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, co
 
 void mount_folder_requests(struct fuse_lowlevel_ops *requests)
 {
-    *requests = (struct fuse_lowlevel_ops){
-        .init = mount_requests.init,
-        .lookup = on_lookup,
-        .forget = mount_requests.forget,
-        .forget_multi = mount_requests.forget_multi,
-        .getattr = on_getattr,
-        .readlink = mount_requests.readlink,
-        .setattr = on_setattr,
-        .mknod = on_mknod,
-        .mkdir = on_mkdir,
-        .unlink = on_unlink,
-        .rmdir = on_rmdir,
-        .symlink = on_symlink,
-        .rename = on_rename,
-        .link = on_link,
-        .create = on_create,
-        .open = on_open,
-        .release = mount_requests.release,
-        .flush = mount_requests.flush,
-        .read = mount_requests.read,
-        .write = mount_requests.write,
-        .fallocate = mount_requests.fallocate,
-        .lseek = mount_requests.lseek,
-        .fsync = mount_requests.fsync,
-        .opendir = on_opendir,
-        .releasedir = mount_requests.releasedir,
-        .readdir = mount_requests.readdir,
-        .readdirplus = mount_requests.readdirplus,
-        .fsyncdir = mount_requests.fsyncdir,
-        .statfs = mount_requests.statfs,
-        .getxattr = on_getxattr,
-        .listxattr = on_listxattr,
-        .setxattr = on_setxattr,
-        .removexattr = on_removexattr,
-    };
+    *requests = mount_requests;
+    requests->lookup = on_lookup;
+    requests->getattr = on_getattr;
+    requests->setattr = on_setattr;
+    requests->mknod = on_mknod;
+    requests->mkdir = on_mkdir;
+    requests->unlink = on_unlink;
+    requests->rmdir = on_rmdir;
+    requests->symlink = on_symlink;
+    requests->rename = on_rename;
+    requests->link = on_link;
+    requests->create = on_create;
+    requests->open = on_open;
+    requests->opendir = on_opendir;
+    requests->getxattr = on_getxattr;
+    requests->listxattr = on_listxattr;
+    requests->setxattr = on_setxattr;
+    requests->removexattr = on_removexattr;
 }

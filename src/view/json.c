@@ -32,19 +32,10 @@ static void write_json(FILE *out, const char *key, const char *json)
     fputs(json ? json : "null", out);
 }
 
-/* A dim without limit is null. */
 static void write_dims(FILE *out, const char *key, int rank, const uint64_t *dims)
 {
     write_key(out, key);
-    putc('[', out);
-    for (int i = 0; i < rank; i++) {
-        fputs(i ? ", " : "", out);
-        if (dims[i] == SFS_UNLIMITED)
-            fputs("null", out);
-        else
-            fprintf(out, "%" PRIu64, dims[i]);
-    }
-    putc(']', out);
+    json_dims(out, rank, dims);
 }
 
 static void write_dtype(FILE *out, const struct sfs_type *type)
