@@ -99,19 +99,18 @@ static int take_options(int argc, char **argv, struct arguments *arguments,
 static int take_dims(const char *command, const struct arguments *arguments, size_t element_size,
                      struct sfs_dataset_create *create)
 {
-    int code =
-        dims_parse(command, "--dims", arguments->dims, 0, false, &create->rank, create->dims);
+    static const struct dims_option dims = {"--dims", 0, false}, max_dims = {"--maxdims", 1, true},
+                                    chunk = {"--chunk", 1, false};
+    int code = dims_parse(command, &dims, arguments->dims, &create->rank, create->dims);
     for (int i = 0; i < create->rank; i++)
         create->max_dims[i] = create->dims[i] ? create->dims[i] : SFS_UNLIMITED;
     if (!code && arguments->max_dims)
-        code = dims_parse(command, "--maxdims", arguments->max_dims, 1, true, &create->rank,
-                          create->max_dims);
+        code = dims_parse(command, &max_dims, arguments->max_dims, &create->rank, create->max_dims);
     for (int i = 0; i < create->rank && !code; i++)
         if (create->max_dims[i] < create->dims[i])
             code = refuse(command, "--maxdims %s: less than --dims", arguments->max_dims);
     if (!code && arguments->chunk)
-        return dims_parse(command, "--chunk", arguments->chunk, 1, false, &create->rank,
-                          create->chunk_dims);
+        return dims_parse(command, &chunk, arguments->chunk, &create->rank, create->chunk_dims);
     if (!code)
         default_chunk(create->rank, create->dims, create->max_dims, element_size,
                       create->chunk_dims);

@@ -219,9 +219,9 @@ static int set_chunk(const struct import *import, const struct sfs_dataset_info 
     create->rank = info->rank;
     memcpy(create->dims, info->dims, sizeof(create->dims));
     memcpy(create->max_dims, info->max_dims, sizeof(create->max_dims));
+    static const struct dims_option chunk = {"--chunk", 1, false};
     if (import->chunk)
-        return dims_parse("import", "--chunk", import->chunk, 1, false, &create->rank,
-                          create->chunk_dims);
+        return dims_parse("import", &chunk, import->chunk, &create->rank, create->chunk_dims);
     default_chunk(info->rank, info->dims, info->max_dims, sequence_guess(&info->type),
                   create->chunk_dims);
     return 0;
@@ -246,31 +246,26 @@ static void print_done(const struct import *import, const char *path, const stru
 }
 
 /* Makes the sparse dataset and fills it. */
-static int import_to(struct import *import, struct sfs_dataset *from, const char *path,
-                     struct sfs_dataset_create *create, const struct undefined *undefined,
-                     const struct pick *pick, const struct criteria *criteria)
+/* Makes the datasets that the copy goes to, and copies. */
+static int import_to(struct import *import, const char *path, struct sfs_dataset_create *create,
+                     struct copy *copy)
 {
-    struct copy copy = {.from = from,
-                        .undefined = *undefined,
-                        .pick = pick,
-                        .what = "importing",
-                        .is_within = import->from == import->to,
-                        .criteria = criteria->is_used ? criteria : NULL};
     struct filters filters = import->filters;
     struct choice choice;
-    int error = choose(&copy, create, !import->chunk, import->goal, &filters, &choice);
+    int error = choose(copy, create, !import->chunk, import->goal, &filters, &choice);
     filters_use(&filters, create);
     if (!error)
-        error = sfs_dataset_create(import->to, path, create, &copy.to);
+        error = sfs_dataset_create(import->to, path, create, &copy->to);
     if (error)
         return fail(error, "%s:%s", sfs_path(import->to), path);
-    int code = pick->full_every > 0 ? selected_create(import->to, path, create, &copy.selected) : 0;
+    int code =
+        copy->pick->full_every > 0 ? selected_create(import->to, path, create, &copy->selected) : 0;
     if (!code) {
-        error = copy_elements(&copy);
+        error = copy_elements(copy);
         code = error ? fail(error, "%s:%s", sfs_path(import->to), path) : 0;
     }
-    sfs_dataset_close(copy.selected);
-    sfs_dataset_close(copy.to);
+    sfs_dataset_close(copy->selected);
+    sfs_dataset_close(copy->to);
     if (code)
         return code;
     if (import->all || import->goal != GOAL_PLAIN)
@@ -337,9 +332,10 @@ static int import_dataset(struct import *import, struct sfs_dataset *from, const
     struct sfs_dataset_create create = {.type = info->encoded_type,
                                         .attributes_file = import->from,
                                         .attributes_address = sfs_dataset_address(from)};
-    struct undefined undefined;
     struct criteria criteria = {0};
     struct pick pick;
+    struct copy copy = {
+        .from = from, .pick = &pick, .what = "importing", .is_within = import->from == import->to};
     int code = check_source(import, from_path, info);
     if (!code)
         code = set_chunk(import, info, &create);
@@ -348,14 +344,15 @@ static int import_dataset(struct import *import, struct sfs_dataset *from, const
     if (info->type.has_pointers)
         return import_sequences(import, from, from_path, to_path, &create);
     void *element = malloc(info->type.size);
-    code = element ? set_undefined(import, from_path, info, element, &undefined, &create.fill)
+    code = element ? set_undefined(import, from_path, info, element, &copy.undefined, &create.fill)
                    : fail(-ENOMEM, "%s", from_path);
     if (!code)
         code = criteria_fit(&import->criteria, import->from, from_path, info, &criteria);
     if (!code)
         code = pick_fit(&import->pick, from_path, info, &pick);
     if (!code) {
-        code = import_to(import, from, to_path, &create, &undefined, &pick, &criteria);
+        copy.criteria = criteria.is_used ? &criteria : NULL;
+        code = import_to(import, to_path, &create, &copy);
         pick_free(&pick);
     }
     criteria_free(&criteria);

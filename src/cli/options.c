@@ -57,29 +57,30 @@ bool number_take(const char **text, uint64_t *number)
     return true;
 }
 
-int dims_parse(const char *command, const char *option, const char *text, uint64_t least,
-               bool allow_inf, int *rank, uint64_t *dims)
+int dims_parse(const char *command, const struct dims_option *option, const char *text, int *rank,
+               uint64_t *dims)
 {
-    const char *at = text;
+    const char *at = text, *name = option->name;
     bool good;
     int n = 0;
     do {
         if (n == SFS_MAX_RANK)
-            return refuse(command, "%s %s: more than %d axes", option, text, SFS_MAX_RANK);
-        if (allow_inf && !strncmp(at, "inf", 3)) {
+            return refuse(command, "%s %s: more than %d axes", name, text, SFS_MAX_RANK);
+        if (option->allow_inf && !strncmp(at, "inf", 3)) {
             dims[n] = SFS_UNLIMITED;
             at += 3;
             good = true;
         } else {
-            good = number_take(&at, &dims[n]) && dims[n] >= least;
+            good = number_take(&at, &dims[n]) && dims[n] >= option->least;
         }
         n++;
     } while (good && *at++ == ',');
     if (!good || at[-1])
         return refuse(command, "%s %s: not numbers of at least %llu with commas between them%s",
-                      option, text, (unsigned long long)least, allow_inf ? ", or inf" : "");
+                      name, text, (unsigned long long)option->least,
+                      option->allow_inf ? ", or inf" : "");
     if (*rank && n != *rank)
-        return refuse(command, "%s %s: %d numbers, but there are %d axes", option, text, n, *rank);
+        return refuse(command, "%s %s: %d numbers, but there are %d axes", name, text, n, *rank);
     *rank = n;
     return 0;
 }

@@ -30,10 +30,17 @@ void target_free(struct target *target);
 /* A path with the '/' that it must begin with; the caller frees it. NULL: no memory. */
 char *absolute_path(const char *path);
 
-/* Numbers with commas between them: *rank of them, or, if *rank is not 0, exactly so many. least is
- * the least that they may be; SFS_UNLIMITED stands for inf, if it is allowed. */
-int dims_parse(const char *command, const char *option, const char *text, uint64_t least,
-               bool allow_inf, int *rank, uint64_t *dims);
+/* An option whose value is dims, and what they may be: numbers of at least `least`; or inf, which
+ * SFS_UNLIMITED stands for. */
+struct dims_option {
+    const char *name;
+    uint64_t least;
+    bool allow_inf;
+};
+
+/* Numbers with commas between them: *rank of them, or, if *rank is not 0, exactly so many. */
+int dims_parse(const char *command, const struct dims_option *option, const char *text, int *rank,
+               uint64_t *dims);
 
 int number_parse(const char *command, const char *option, const char *text, uint64_t least,
                  uint64_t *number);

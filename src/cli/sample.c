@@ -146,21 +146,23 @@ static uint64_t processor_time(void)
 }
 
 /* decoded: room for the piece, or NULL. */
-static int try_piece(const struct piece *piece, const struct sfs_filter *filters, size_t n,
+static int try_piece(const struct piece *piece, const struct filter_pipeline *pipeline,
                      void *decoded, struct trial *trial)
 {
     void *encoded;
     size_t n_encoded;
     uint32_t mask;
     uint64_t begin = processor_time();
-    int error = sfs_filters_encode(filters, n, piece->bytes, piece->n, &encoded, &n_encoded, &mask);
+    int error = sfs_filters_encode(pipeline->filters, pipeline->n, piece->bytes, piece->n, &encoded,
+                                   &n_encoded, &mask);
     if (error)
         return error == -EINVAL ? -EOPNOTSUPP : error;
     uint64_t between = processor_time();
     trial->bytes += n_encoded;
     trial->encode_ns += between - begin;
     if (decoded) {
-        error = sfs_filters_decode(filters, n, mask, encoded, n_encoded, decoded, piece->n);
+        error = sfs_filters_decode(pipeline->filters, pipeline->n, mask, encoded, n_encoded,
+                                   decoded, piece->n);
         trial->decode_ns += processor_time() - between;
     }
     free(encoded);
@@ -168,20 +170,20 @@ static int try_piece(const struct piece *piece, const struct sfs_filter *filters
 }
 
 /* Whether a short piece says that the others need not be tried. */
-static bool is_too_slow(const struct sample *sample, int section, const struct sfs_filter *filters,
-                        size_t n, uint64_t most_ns)
+static bool is_too_slow(const struct sample *sample, int section,
+                        const struct filter_pipeline *pipeline, uint64_t most_ns)
 {
     struct piece piece = sample->piece[section][0];
     struct trial trial = {0};
     if (most_ns == UINT64_MAX || piece.n < 2 * SHORT_BYTES)
         return false;
     piece.n = SHORT_BYTES;
-    return try_piece(&piece, filters, n, NULL, &trial) == 0 &&
+    return try_piece(&piece, pipeline, NULL, &trial) == 0 &&
            (double)trial.encode_ns >
                (double)most_ns * (double)SHORT_BYTES / (double)sample->bytes[section];
 }
 
-int sample_try(const struct sample *sample, int section, const struct sfs_filter *filters, size_t n,
+int sample_try(const struct sample *sample, int section, const struct filter_pipeline *pipeline,
                bool decodes, uint64_t most_ns, struct trial *trial)
 {
     size_t most = 1, done = 0;
@@ -193,10 +195,10 @@ int sample_try(const struct sample *sample, int section, const struct sfs_filter
     *trial = (struct trial){0};
     for (size_t i = 0; i < sample->n && !error; i++) {
         const struct piece *piece = &sample->piece[section][i];
-        if (i == 0 && is_too_slow(sample, section, filters, n, most_ns))
+        if (i == 0 && is_too_slow(sample, section, pipeline, most_ns))
             error = -ETIME;
         else
-            error = try_piece(piece, filters, n, decoded, trial);
+            error = try_piece(piece, pipeline, decoded, trial);
         done += piece->n;
         double share = (double)done / (double)sample->bytes[section];
         if (!error && interrupted)

@@ -5,6 +5,7 @@
 
 #include "cli/copy.h"
 #include "cli/options.h"
+#include "common/filter_pipeline.h"
 
 #define MOST_PIECES    32
 #define TRIED_SECTIONS 2 /* selections and values: what is imported has no other ones */
@@ -41,7 +42,7 @@ struct trial {
 /* Tries filters, with parameters as they stand in a header; decoding only if asked to. Gives up
  * when it is plain that encoding takes longer than `most_ns`: -ETIME. -EOPNOTSUPP: they are not
  * built in, or do not take these bytes; -ENOMEM; -EINTR. Any thread. */
-int sample_try(const struct sample *sample, int section, const struct sfs_filter *filters, size_t n,
+int sample_try(const struct sample *sample, int section, const struct filter_pipeline *pipeline,
                bool decodes, uint64_t most_ns, struct trial *trial);
 
 #endif

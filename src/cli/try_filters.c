@@ -83,8 +83,10 @@ static int try_one(void *context, size_t i)
                      : -EOPNOTSUPP;
     if (!try->error) {
         put_parameters(trying, try->section, filters);
-        try->error = sample_try(trying->sample, try->section, filters->filter[try->section],
-                                filters->n[try->section], try->decodes, try->most_ns, &try->trial);
+        const struct filter_pipeline pipeline = {.n = filters->n[try->section],
+                                                 .filters = filters->filter[try->section]};
+        try->error = sample_try(trying->sample, try->section, &pipeline, try->decodes, try->most_ns,
+                                &try->trial);
     }
     free(filters);
     return try->error == -ENOMEM || try->error == -EINTR ? try->error : 0;

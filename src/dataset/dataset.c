@@ -577,17 +577,23 @@ void sfs_sources_free(struct sfs_sources *sources)
     *sources = (struct sfs_sources){0};
 }
 
-/* Out of what dataset_lend_box holds, which has all of them; or, NULL, from wherever they are. */
-static int read_elements(struct sfs_dataset *dataset, void *held, const struct box *box,
-                         uint64_t first, uint64_t n, char *buffer)
+/* A box whose elements are read. */
+struct box_source {
+    struct sfs_dataset *dataset;
+    void *held; /* by dataset_lend_box, has all of them; or, NULL, they are wherever they are */
+    const struct box *box;
+};
+
+static int read_elements(const struct box_source *from, uint64_t first, uint64_t n, char *buffer)
 {
+    struct sfs_dataset *dataset = from->dataset;
     while (n > 0) {
         static const uint64_t origin[SFS_MAX_RANK];
         struct box piece;
-        uint64_t length = box_of_interval(box, first, n, &piece);
+        uint64_t length = box_of_interval(from->box, first, n, &piece);
         struct place place = {buffer, piece.count, origin};
-        int error = held ? dataset_read_held(dataset, held, &piece, buffer)
-                         : dataset_read_box(dataset, &piece, &place, 0);
+        int error = from->held ? dataset_read_held(dataset, from->held, &piece, buffer)
+                               : dataset_read_box(dataset, &piece, &place, 0);
         if (error)
             return error;
         first += length;
@@ -600,19 +606,19 @@ static int read_elements(struct sfs_dataset *dataset, void *held, const struct b
 int dataset_read_elements(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
                           uint64_t n, char *buffer)
 {
-    return read_elements(dataset, NULL, box, first, n, buffer);
+    return read_elements(&(struct box_source){dataset, NULL, box}, first, n, buffer);
 }
 
 /* Reads the bytes [skip, skip + n) of one element. */
-static int read_part(struct sfs_dataset *dataset, void *held, const struct box *box,
-                     uint64_t position, size_t skip, char *buffer, size_t n)
+static int read_part(const struct box_source *from, uint64_t position, size_t skip, char *buffer,
+                     size_t n)
 {
     char small[64];
-    size_t size = dataset->layout.element_size;
+    size_t size = from->dataset->layout.element_size;
     char *element = size <= sizeof(small) ? small : malloc(size);
     if (!element)
         return -ENOMEM;
-    int error = read_elements(dataset, held, box, position, 1, element);
+    int error = read_elements(from, position, 1, element);
     if (!error)
         memcpy(buffer, element + skip, n);
     if (element != small)
@@ -621,27 +627,26 @@ static int read_part(struct sfs_dataset *dataset, void *held, const struct box *
 }
 
 /* A part of an element at the start, whole elements, a part at the end. */
-static int read_range(struct sfs_dataset *dataset, void *held, const struct box *box,
-                      uint64_t offset, char *to, size_t n)
+static int read_range(const struct box_source *from, uint64_t offset, char *to, size_t n)
 {
-    size_t size = dataset->layout.element_size;
+    size_t size = from->dataset->layout.element_size;
     uint64_t position = offset / size;
     size_t skip = (size_t)(offset % size);
     int error = 0;
     if (skip > 0) {
         size_t part = size - skip < n ? size - skip : n;
-        error = read_part(dataset, held, box, position++, skip, to, part);
+        error = read_part(from, position++, skip, to, part);
         to += part;
         n -= part;
     }
     if (!error && n >= size) {
-        error = read_elements(dataset, held, box, position, n / size, to);
+        error = read_elements(from, position, n / size, to);
         position += n / size;
         to += n / size * size;
         n %= size;
     }
     if (!error && n > 0)
-        error = read_part(dataset, held, box, position, 0, to, n);
+        error = read_part(from, position, 0, to, n);
     return error;
 }
 
@@ -651,7 +656,8 @@ static int read_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, u
     USING(dataset);
     struct box box;
     int error = dataset_range(dataset, slab, offset, n, &box);
-    return error || n == 0 ? error : read_range(dataset, NULL, &box, offset, buffer, n);
+    const struct box_source from = {dataset, NULL, &box};
+    return error || n == 0 ? error : read_range(&from, offset, buffer, n);
 }
 
 int sfs_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
@@ -687,12 +693,14 @@ static bool lend_once(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
         return true;
     }
     *error = lent;
+    struct box_source from = {dataset, holder, &box};
     if (lent == 0 && holder) {
-        *error = buffer ? read_range(dataset, holder, &box, offset, buffer, n) : 0;
+        *error = buffer ? read_range(&from, offset, buffer, n) : 0;
         dataset_return(dataset, holder);
     }
+    from.held = NULL;
     if (buffer && ((lent == 0 && !holder) || *error == -EAGAIN))
-        *error = read_range(dataset, NULL, &box, offset, buffer, n);
+        *error = read_range(&from, offset, buffer, n);
     return false;
 }
 

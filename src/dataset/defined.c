@@ -400,30 +400,41 @@ int sfs_count_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
 
 /* ---- Values ---- */
 
-/* Reads one window of elements and copies the values [first, last) that lie in it, as many as do;
+/* Values of defined elements, some of those in their order. */
+struct some_values {
+    const struct sfs_defined *of;
+    uint64_t first, n;
+};
+
+/* Room for consecutive elements of a box. */
+struct window {
+    char *bytes;
+    uint64_t elements;
+};
+
+/* Reads one window of elements and copies the values that lie in it, the first ones, as many as do;
  * returns their number, or an error. */
 static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
-                           const struct sfs_defined *defined, uint64_t first, uint64_t last,
-                           char *window, uint64_t window_elements, char *to)
+                           const struct some_values *values, const struct window *window, char *to)
 {
-    size_t size = dataset->layout.element_size,
-           i = search_interval(defined->interval, defined->n, first);
-    const struct sfs_interval *interval = defined->interval;
+    uint64_t first = values->first, last = first + values->n;
+    const struct sfs_interval *interval = values->of->interval;
+    size_t size = dataset->layout.element_size, i = search_interval(interval, values->of->n, first);
     uint64_t begin = interval[i].first + (first - interval[i].index), end = begin;
     uint64_t taken = first;
-    for (size_t k = i; taken < last && k < defined->n; k++) { /* how far it reaches */
+    for (size_t k = i; taken < last && k < values->of->n; k++) { /* how far it reaches */
         uint64_t from = interval[k].first + (taken - interval[k].index);
         uint64_t n = interval[k + 1].index - taken;
         if (n > last - taken)
             n = last - taken;
-        if (from - begin >= window_elements)
+        if (from - begin >= window->elements)
             break;
-        if (n > window_elements - (from - begin))
-            n = window_elements - (from - begin);
+        if (n > window->elements - (from - begin))
+            n = window->elements - (from - begin);
         taken += n;
         end = from + n;
     }
-    int error = dataset_read_elements(dataset, box, begin, end - begin, window);
+    int error = dataset_read_elements(dataset, box, begin, end - begin, window->bytes);
     if (error)
         return error;
     for (uint64_t value = first; value < taken; i++) {
@@ -431,7 +442,7 @@ static int64_t read_window(struct sfs_dataset *dataset, const struct box *box,
         uint64_t n = interval[i + 1].index - value;
         if (n > taken - value)
             n = taken - value;
-        memcpy(to, window + (from - begin) * size, n * size);
+        memcpy(to, window->bytes + (from - begin) * size, n * size);
         to += n * size;
         value += n;
     }
@@ -445,20 +456,20 @@ uint64_t dataset_position_of(const struct sfs_defined *defined, uint64_t n)
     return interval->first + (n - interval->index);
 }
 
-/* Gathers n values, n > 0, from the first-th on, chunk by chunk where the pieces of the box are
+/* Gathers values, of which there are some, chunk by chunk where the pieces of the box are
  * intervals of it and of their chunks, as where frames are chunks. 1; 0: they are not, some values may
  * have been read; or an error. */
 static int gather_in_order(struct sfs_dataset *dataset, const struct box *box,
-                           const struct sfs_defined *defined, uint64_t first, uint64_t n, char *to)
+                           const struct some_values *values, char *to)
 {
     const struct layout *layout = &dataset->layout;
-    const struct runs runs = dataset_runs_of(defined);
-    uint64_t begin = dataset_position_of(defined, first),
-             end = dataset_position_of(defined, first + n - 1) + 1;
+    const struct runs runs = dataset_runs_of(values->of);
+    uint64_t begin = dataset_position_of(values->of, values->first),
+             end = dataset_position_of(values->of, values->first + values->n - 1) + 1;
     uint64_t place, in_chunk, length;
     struct piece piece;
     int error = 0;
-    if (!dataset->sparse || piece_number(layout, box) > n)
+    if (!dataset->sparse || piece_number(layout, box) > values->n)
         return 0;
     for (bool more = piece_first(layout, box, &piece); more && !error;
          more = piece_next(layout, box, &piece)) {
@@ -496,26 +507,26 @@ static int read_values_once(struct sfs_dataset *dataset, const struct sfs_slab *
         return error;
     if (first > defined->elements || n > defined->elements - first)
         return -EINVAL;
-    int done = n > 0 ? gather_in_order(dataset, &box, defined, first, n, buffer) : 1;
+    struct some_values left = {defined, first, n};
+    int done = n > 0 ? gather_in_order(dataset, &box, &left, buffer) : 1;
     if (done != 0)
         return done < 0 ? done : 0;
     size_t size = dataset->layout.element_size;
-    uint64_t window_elements = size < WINDOW_BYTES ? WINDOW_BYTES / size : 1;
-    char *window = malloc(window_elements * size), *to = buffer;
-    if (!window)
+    struct window window = {.elements = size < WINDOW_BYTES ? WINDOW_BYTES / size : 1};
+    window.bytes = malloc(window.elements * size);
+    if (!window.bytes)
         return -ENOMEM;
-    while (n > 0) {
-        int64_t got =
-            read_window(dataset, &box, defined, first, first + n, window, window_elements, to);
+    for (char *to = buffer; left.n > 0;) {
+        int64_t got = read_window(dataset, &box, &left, &window, to);
         if (got < 0) {
             error = (int)got;
             break;
         }
-        first += (uint64_t)got;
-        n -= (uint64_t)got;
+        left.first += (uint64_t)got;
+        left.n -= (uint64_t)got;
         to += (size_t)got * size;
     }
-    free(window);
+    free(window.bytes);
     return error;
 }
 

@@ -47,12 +47,12 @@ static char *substitute(const char *name, uint64_t number, bool *is_numbered)
 
 /* One source for each pair of names, group being that of all that are in this file. Takes over
  * neither. -ENOMEM. */
-static int find_source(struct virtual *virtual, const char *file, uint64_t group,
-                       const char *dataset, bool is_block, struct source **out)
+static int find_source(struct virtual *virtual, const struct source_name *name, bool is_block,
+                       struct source **out)
 {
     struct known *known;
     char *key;
-    if (asprintf(&key, "%s\n%s", file, dataset) < 0)
+    if (asprintf(&key, "%s\n%s", name->file, name->dataset) < 0)
         return -ENOMEM;
     int error = 0;
     pthread_mutex_lock(&virtual->lock);
@@ -60,9 +60,8 @@ static int find_source(struct virtual *virtual, const char *file, uint64_t group
     if (!known) {
         known = calloc(1, sizeof(*known));
         if (known)
-            known->source =
-                source_create(virtual->sources, virtual->file, virtual->dataset->path,
-                              &virtual->dataset->info.encoded_type, file, group, dataset);
+            known->source = source_create(virtual->sources, virtual->file, virtual->dataset->path,
+                                          &virtual->dataset->info.encoded_type, name);
         error = known && known->source ? 0 : -ENOMEM;
         if (!error) {
             known->key = key;
@@ -191,7 +190,8 @@ static int take_mapping(struct virtual *virtual, struct hdf5_mapping *from, size
     if (error == -EOPNOTSUPP)
         error = take_bounds(virtual, mapping);
     if (!error && !is_numbered) {
-        error = find_source(virtual, file, sfs_root(virtual->file), dataset, false, &mapping->of);
+        const struct source_name name = {file, dataset, sfs_root(virtual->file)};
+        error = find_source(virtual, &name, false, &mapping->of);
     } else if (!error) {
         mapping->numbered_axis = axis;
         mapping->file = from->file;
@@ -314,7 +314,8 @@ static int take_part(struct virtual *virtual, const struct series *series, size_
             (struct hdf5_slab){.rank = info->rank, .axis = spell_part(info, 0, part->n)};
     if (!mapping->shown.axis || (!part->is_missing && !mapping->source.axis))
         return -ENOMEM;
-    return find_source(virtual, source.file, source.group, source.dataset, false, &mapping->of);
+    const struct source_name named = {source.file, source.dataset, source.group};
+    return find_source(virtual, &named, false, &mapping->of);
 }
 
 /* All members are sources, also those of which nothing is shown. */
@@ -326,9 +327,11 @@ static int take_series(struct virtual *virtual, const struct series *series)
     virtual->mapping = calloc(series->parts.n + 1, sizeof(*virtual->mapping));
     if (!virtual->mapping)
         return -ENOMEM;
-    for (size_t i = 0; i < series->n && !error; i++)
-        error = find_source(virtual, series->source[i].file, series->source[i].group,
-                            series->source[i].dataset, false, &known);
+    for (size_t i = 0; i < series->n && !error; i++) {
+        const struct series_source *source = &series->source[i];
+        const struct source_name name = {source->file, source->dataset, source->group};
+        error = find_source(virtual, &name, false, &known);
+    }
     for (size_t i = 0; i<series->parts.n &&virtual->dataset->info.elements> 0 && !error; i++)
         error = take_part(virtual, series, i);
     if (!error)
@@ -533,7 +536,8 @@ int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uin
     char *file = substitute(mapping->file, block, &is_numbered);
     char *dataset = substitute(mapping->dataset, block, &is_numbered);
     uint64_t root = sfs_root(virtual->file);
-    int error = file && dataset ? find_source(virtual, file, root, dataset, true, source) : -ENOMEM;
+    const struct source_name name = {file, dataset, root};
+    int error = file && dataset ? find_source(virtual, &name, true, source) : -ENOMEM;
     free(file);
     free(dataset);
     return error;

@@ -138,9 +138,9 @@ static int look_at(struct survey *survey, size_t i, member_function each)
     struct series_member *member = &survey->series->member[i];
     const struct series_source *at = &survey->series->source[i];
     struct sfs_dataset *dataset;
-    struct source *source =
-        source_create(survey->sources, survey->file, survey->path, &survey->info->encoded_type,
-                      at->file, at->group, at->dataset);
+    const struct source_name name = {at->file, at->dataset, at->group};
+    struct source *source = source_create(survey->sources, survey->file, survey->path,
+                                          &survey->info->encoded_type, &name);
     int error = source ? source_get(source, true, &dataset) : -ENOMEM;
     if (!error) {
         bool is_alike = source_is_of_type(source);

@@ -74,8 +74,7 @@ int sources_create(struct sfs_file *file, struct sources **out)
 }
 
 struct source *source_create(struct sources *sources, struct sfs_file *file, const char *path,
-                             const struct sfs_encoded *type, const char *file_name, uint64_t group,
-                             const char *dataset_name)
+                             const struct sfs_encoded *type, const struct source_name *name)
 {
     struct source *source = calloc(1, sizeof(*source));
     if (!source)
@@ -84,9 +83,9 @@ struct source *source_create(struct sources *sources, struct sfs_file *file, con
                               .file = file,
                               .path = path,
                               .type = type,
-                              .group = group,
-                              .file_name = strdup(file_name),
-                              .dataset_name = strdup(dataset_name)};
+                              .group = name->group,
+                              .file_name = strdup(name->file),
+                              .dataset_name = strdup(name->dataset)};
     if (!source->file_name || !source->dataset_name) {
         source_destroy(source);
         return NULL;

@@ -18,12 +18,17 @@ int sources_create(struct sfs_file *file, struct sources **sources);
 /* Closes all datasets and files. */
 void sources_destroy(struct sources *sources);
 
-/* A source of a virtual dataset of `file`, whose elements have this type, by its names; owned by
- * the caller. `path` is the virtual dataset's, for messages. All outlive it. Where file_name is
- * ".", dataset_name begins in this group. NULL: no memory. */
+/* How a source is named. */
+struct source_name {
+    const char *file;
+    const char *dataset;
+    uint64_t group; /* where the path of the dataset begins, if file is "." */
+};
+
+/* A source of a virtual dataset of `file`, whose elements have this type; owned by the caller.
+ * `path` is the virtual dataset's, for messages. All but the name outlive it. NULL: no memory. */
 struct source *source_create(struct sources *sources, struct sfs_file *file, const char *path,
-                             const struct sfs_encoded *type, const char *file_name, uint64_t group,
-                             const char *dataset_name);
+                             const struct sfs_encoded *type, const struct source_name *name);
 
 /* It is unused from now on. */
 void source_destroy(struct source *source);

@@ -19,10 +19,10 @@ static int get_sources(struct sfs_file *file, struct sources **sources)
 static int check_source(struct sources *sources, struct sfs_dataset *dataset,
                         const struct hdf5_mapping *mapping)
 {
+    const struct source_name name = {mapping->file, mapping->dataset, sfs_root(dataset->file)};
     struct sfs_dataset *found;
     struct source *source =
-        source_create(sources, dataset->file, dataset->path, &dataset->info.encoded_type,
-                      mapping->file, sfs_root(dataset->file), mapping->dataset);
+        source_create(sources, dataset->file, dataset->path, &dataset->info.encoded_type, &name);
     if (!source)
         return -ENOMEM;
     int error = source_get(source, dataset->file->fill_missing, &found);

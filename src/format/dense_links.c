@@ -168,16 +168,19 @@ static int read_header(struct walk *walk, uint64_t address, struct child *root)
     return is_plain ? 0 : why_unsupported(walk->why, NAME " at address %" PRIu64, address);
 }
 
-int dense_links_each(struct store *store, const struct superblock *superblock, uint64_t heap,
-                     uint64_t index, dense_link_function function, void *context, struct why *why)
+int dense_links_each(struct store *store, const struct superblock *superblock,
+                     const struct link_info *info, dense_link_function function, void *context,
+                     struct why *why)
 {
+    uint64_t index = info->index;
     struct child root;
     struct walk walk = {.store = store,
                         .superblock = superblock,
                         .function = function,
                         .context = context,
                         .why = why};
-    int error = fractal_heap_open(store, superblock, heap, DENSE_LINKS_MOST_BYTES, &walk.heap, why);
+    int error =
+        fractal_heap_open(store, superblock, info->heap, DENSE_LINKS_MOST_BYTES, &walk.heap, why);
     if (!error)
         error = read_header(&walk, index, &root);
     if (!error && root.n > 0)

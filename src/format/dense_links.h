@@ -11,9 +11,16 @@
  * address, for why; until the end of the call. *hash: what the index says of its name. */
 typedef int (*dense_link_function)(void *context, const struct message *message, uint32_t hash);
 
-/* Does it with every link of a group, in no order. heap, index: addresses of their headers. Stops
- * at the first error and returns it. Errors as of plain.h, and -EINTR (interrupt.h). */
-int dense_links_each(struct store *store, const struct superblock *superblock, uint64_t heap,
-                     uint64_t index, dense_link_function function, void *context, struct why *why);
+/* Where links are that are not messages of the header: addresses of a heap and of an index;
+ * NO_ADDRESS: nowhere. */
+struct link_info {
+    uint64_t heap, index;
+};
+
+/* Does it with every link of a group, in no order. Stops at the first error and returns it. Errors
+ * as of plain.h, and -EINTR (interrupt.h). */
+int dense_links_each(struct store *store, const struct superblock *superblock,
+                     const struct link_info *info, dense_link_function function, void *context,
+                     struct why *why);
 
 #endif

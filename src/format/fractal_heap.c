@@ -65,18 +65,23 @@ static size_t block_begin(const struct fractal_heap *heap)
     return SIGNATURE_BYTES + 1 + heap->superblock->offset_size + heap->offset_bytes;
 }
 
-static int check_begin(const struct fractal_heap *heap, const char *name, const char *signature,
+/* What a block begins with. */
+struct heap_block_kind {
+    const char *name, *signature;
+};
+
+static int check_begin(const struct fractal_heap *heap, const struct heap_block_kind *kind,
                        uint64_t address, uint64_t offset, const unsigned char *bytes,
                        struct why *why)
 {
-    int error = structure_signed(name, address, bytes, signature, why);
+    int error = structure_signed(kind->name, address, bytes, kind->signature, why);
     if (error)
         return error;
     struct cursor c = cursor_over(bytes + SIGNATURE_BYTES, block_begin(heap) - SIGNATURE_BYTES);
     uint64_t version = cursor_uint(&c, 1), of = superblock_address(heap->superblock, &c);
     uint64_t at = cursor_uint(&c, heap->offset_bytes);
     if (c.failed || version != 0 || of != heap->address || at != offset)
-        return why_damaged(why, "%s at address %" PRIu64 ": it is another's", name, address);
+        return why_damaged(why, "%s at address %" PRIu64 ": it is another's", kind->name, address);
     return 0;
 }
 
@@ -129,12 +134,13 @@ static int add_direct(struct fractal_heap *heap, uint64_t address, uint64_t offs
             return -ENOMEM;
         heap->block = more;
     }
+    static const struct heap_block_kind direct = {DIRECT, "FHDB"};
     struct heap_block block = {offset, address, size, NULL};
     int error = read_block(heap, DIRECT, address, size, &block.bytes, why);
     if (error)
         return error;
     heap->block[heap->n++] = block;
-    error = check_begin(heap, DIRECT, "FHDB", address, offset, block.bytes, why);
+    error = check_begin(heap, &direct, address, offset, block.bytes, why);
     return error ? error : check_sum(heap, &heap->block[heap->n - 1], why);
 }
 
@@ -179,6 +185,7 @@ static bool is_within(const struct fractal_heap *heap, unsigned rows)
 static int add_indirect(struct fractal_heap *heap, uint64_t address, uint64_t offset, unsigned rows,
                         int level, struct why *why)
 {
+    static const struct heap_block_kind indirect = {INDIRECT, "FHIB"};
     size_t begin = block_begin(heap);
     unsigned char *bytes;
     if (level > MOST_LEVELS || !is_within(heap, rows))
@@ -189,7 +196,7 @@ static int add_indirect(struct fractal_heap *heap, uint64_t address, uint64_t of
         return error;
     error = structure_summed(INDIRECT, address, bytes, n, why);
     if (!error)
-        error = check_begin(heap, INDIRECT, "FHIB", address, offset, bytes, why);
+        error = check_begin(heap, &indirect, address, offset, bytes, why);
     if (!error) {
         struct cursor c = cursor_over(bytes + begin, n - begin - CHECKSUM_BYTES);
         error = add_children(heap, &c, offset, rows, level, why);

@@ -309,11 +309,6 @@ static int read_symbols(struct reader *reader, const struct message *message)
 
 /* ---- Link messages ---- */
 
-/* Where links are that are not messages of the header; NO_ADDRESS: nowhere. */
-struct link_info {
-    uint64_t heap, index;
-};
-
 static int decode_info(const struct reader *reader, const struct message *message,
                        struct link_info *info)
 {
@@ -413,8 +408,8 @@ static int read_messages(struct reader *reader, const struct object_header *head
     if (!error && info.heap != NO_ADDRESS)
         return object_header_find(header, MESSAGE_LINK)
                    ? why_unsupported(reader->why, "links in two places")
-                   : dense_links_each(reader->store, reader->superblock, info.heap, info.index,
-                                      add_dense, reader, reader->why);
+                   : dense_links_each(reader->store, reader->superblock, &info, add_dense, reader,
+                                      reader->why);
     for (size_t i = 0; i < header->n_messages && !error; i++)
         if (header->message[i].type == MESSAGE_LINK)
             error = add_message(reader, &header->message[i]);

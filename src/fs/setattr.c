@@ -113,21 +113,33 @@ static void set_times(struct mount *mount, struct inode inode, const struct stat
     answer->error = mount_attributes(mount, inode, &answer->st, &answer->timeout);
 }
 
+/* What is truncated, or extended, and to how many bytes. */
+struct truncation {
+    struct inode inode;
+    struct open_file
+        *file; /* through which it is done, or (by_opening) which is being opened; NULL:
+                             * by its name */
+    bool by_opening;
+    uint64_t size;
+};
+
 /* What comes before a write that may be refused waits for it: a truncation when the file is opened,
  * or one that leaves no whole header. */
 static bool is_before_writing(struct views *views, enum view_kind kind,
-                              const struct open_file *file, bool by_opening, uint64_t size)
+                              const struct truncation *truncation)
 {
-    bool is_all = view_is_whole(kind) && size == 0;
-    return file && kind != VIEW_DEFINED &&
-           (by_opening || is_all || size < view_head_size(views, kind));
+    bool is_all = view_is_whole(kind) && truncation->size == 0;
+    return truncation->file && kind != VIEW_DEFINED &&
+           (truncation->by_opening || is_all || truncation->size < view_head_size(views, kind));
 }
 
 /* Of a file of csr: by its name, it is closed with that, too. */
-static int truncate_matrix(struct mount *mount, const struct node *node, struct inode inode,
-                           struct open_file *file, uint64_t size, struct change *change)
+static int truncate_matrix(struct mount *mount, const struct node *node,
+                           const struct truncation *truncation, struct change *change)
 {
+    struct inode inode = truncation->inode;
     struct open_file now = {.node = node, .inode = inode};
+    struct open_file *file = truncation->file && truncation->file->matrix ? truncation->file : NULL;
     int error = node_get_views(mount->nodes, node, &now.views);
     if (error)
         return error;
@@ -136,9 +148,9 @@ static int truncate_matrix(struct mount *mount, const struct node *node, struct 
     if (!error) {
         *change = change_of_frames(node, inode.frame, inode.frame);
         change->views = 1u << inode_view(inode);
-        error = matrix_resize(mount->matrices, matrix, inode_view(inode), size);
+        error = matrix_resize(mount->matrices, matrix, inode_view(inode), truncation->size);
     }
-    if (!error && file && size > 0)
+    if (!error && file && truncation->size > 0)
         atomic_store(&file->has_staged, true);
     if (!error && !file)
         error = open_file_take(mount, &now, false, change);
@@ -148,12 +160,13 @@ static int truncate_matrix(struct mount *mount, const struct node *node, struct 
     return error;
 }
 
-/* Sets *change, whose node is NULL if nothing can have changed; so do the others. file: through
- * which it is done, or (by_opening) which is being opened; or NULL. */
+/* Sets *change, whose node is NULL if nothing can have changed; so do the others. */
 static int truncate_view(struct mount *mount, const struct node *node, struct views *views,
-                         struct inode inode, struct open_file *file, bool by_opening, uint64_t size,
-                         struct change *change)
+                         const struct truncation *truncation, struct change *change)
 {
+    struct inode inode = truncation->inode;
+    struct open_file *file = truncation->file;
+    uint64_t size = truncation->size;
     enum view_kind kind = inode_view(inode);
     struct view_frames changed = {inode.frame, inode.frame};
     uint64_t total;
@@ -166,14 +179,13 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     (file ? mount_apply_staged : mount_apply_itself)(mount, node, inode);
     mount_asked(mount, node, mount_frame_of_times(inode));
     if (view_is_csr(kind))
-        return truncate_matrix(mount, node, inode, file && file->matrix ? file : NULL, size,
-                               change);
+        return truncate_matrix(mount, node, truncation, change);
     if (file && file->staged && size > 0 &&
         staging_resize(mount->staging, file->staged, size, &error)) {
         open_file_note_collected(mount, file, change);
         return error;
     }
-    if (is_before_writing(views, kind, file, by_opening, size)) {
+    if (is_before_writing(views, kind, truncation)) {
         staging_truncate_dense(mount->staging, file->staged);
         atomic_store(&file->has_asked, true);
         *change = change_of_frames(node, inode.frame, inode.frame);
@@ -201,9 +213,10 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
     return error;
 }
 
-static int truncate_inode(struct mount *mount, struct inode inode, struct open_file *file,
-                          bool by_opening, uint64_t size, struct change *change)
+static int truncate_inode(struct mount *mount, const struct truncation *truncation,
+                          struct change *change)
 {
+    struct inode inode = truncation->inode;
     const struct node *node = node_get(mount->nodes, inode.node);
     struct views *views;
     if (!node)
@@ -211,15 +224,15 @@ static int truncate_inode(struct mount *mount, struct inode inode, struct open_f
     if (!mount->is_writable)
         return -EROFS;
     if (inode.entry == ENTRY_TEMPORARY)
-        return truncate_temporary(mount, inode, size);
-    if (control_is_writable(mount, inode.entry) && size == 0)
+        return truncate_temporary(mount, inode, truncation->size);
+    if (control_is_writable(mount, inode.entry) && truncation->size == 0)
         return 0; /* what is written next is all of it */
     if (!inode_is_view(inode))
         return refusal_say(mount, node, REFUSAL_COMPUTED);
     int error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
-    error = truncate_view(mount, node, views, inode, file, by_opening, size, change);
+    error = truncate_view(mount, node, views, truncation, change);
     node_put_views(mount->nodes, node);
     return error;
 }
@@ -249,8 +262,9 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     else if (is_other && !mount->is_writable)
         answer.error = -EROFS;
     if (!answer.error && to_set & FUSE_SET_ATTR_SIZE) {
-        answer.error =
-            truncate_inode(mount, inode, file, by_opening, (uint64_t)attributes->st_size, &change);
+        const struct truncation truncation = {inode, file, by_opening,
+                                              (uint64_t)attributes->st_size};
+        answer.error = truncate_inode(mount, &truncation, &change);
         if (file)
             selection_forget(file);
         if (!answer.error && file && open_file_is_selection(file) && attributes->st_size > 0)

@@ -65,20 +65,27 @@ void seen_note(struct hdf5 *hdf5, uint64_t group, const char *name, uint64_t add
     free(seen);
 }
 
-/* Whether the name that was seen still leads to the object. If so *group is open and *info filled
- * with what the caller needs. */
-static bool check_seen(struct hdf5 *hdf5, const struct seen *seen, hid_t lapl, hid_t *group,
-                       H5O_info_t *info)
+/* An object by a name in an open group, and what the caller needs to know of it. */
+struct named_object {
+    hid_t group;
+    const char *name; /* as it was seen */
+    H5O_info_t info;
+};
+
+/* Whether the name that was seen still leads to the object. If so *named is filled. */
+static bool check_seen(struct hdf5 *hdf5, const struct seen *seen, hid_t lapl,
+                       struct named_object *named)
 {
-    *group = H5Oopen_by_addr(hdf5->file, seen->group);
-    if (*group >= 0 &&
-        H5Oget_info_by_name2(*group, seen->name, info, H5O_INFO_BASIC | H5O_INFO_NUM_ATTRS, lapl) >=
-            0 &&
-        info->addr == seen->address)
+    named->name = seen->name;
+    named->group = H5Oopen_by_addr(hdf5->file, seen->group);
+    if (named->group >= 0 &&
+        H5Oget_info_by_name2(named->group, seen->name, &named->info,
+                             H5O_INFO_BASIC | H5O_INFO_NUM_ATTRS, lapl) >= 0 &&
+        named->info.addr == seen->address)
         return true;
-    if (*group >= 0)
-        H5Oclose(*group);
-    *group = H5I_INVALID_HID;
+    if (named->group >= 0)
+        H5Oclose(named->group);
+    named->group = H5I_INVALID_HID;
     H5Eclear2(H5E_DEFAULT);
     return false;
 }
@@ -106,16 +113,14 @@ static int search_name(struct hdf5 *hdf5, uint64_t address)
 
 /* A group and a name in it that leads to the object. -EAGAIN: none is known, and it is not to be
  * searched for. */
-static int find_name(struct hdf5 *hdf5, uint64_t address, hid_t lapl, bool search, hid_t *group,
-                     const char **name, H5O_info_t *info)
+static int find_name(struct hdf5 *hdf5, uint64_t address, hid_t lapl, bool search,
+                     struct named_object *named)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
         struct seen *seen;
         HASH_FIND(hh, hdf5->seen, &address, sizeof(address), seen);
-        if (seen && check_seen(hdf5, seen, lapl, group, info)) {
-            *name = seen->name;
+        if (seen && check_seen(hdf5, seen, lapl, named))
             return 0;
-        }
         if (!search)
             return library_failed_because(-EAGAIN, NO_NAME);
         int error = attempt == 0 ? search_name(hdf5, address) : 0;
@@ -144,9 +149,11 @@ static herr_t visit(hid_t object, const char *name, const H5A_info_t *info, void
     return iteration->error ? -1 : 0;
 }
 
-static int visit_by_index(hid_t group, const char *object, hsize_t i, hid_t lapl,
+static int visit_by_index(const struct named_object *named, hsize_t i, hid_t lapl,
                           struct iteration *iteration)
 {
+    hid_t group = named->group;
+    const char *object = named->name;
     ssize_t n = H5Aget_name_by_idx(group, object, H5_INDEX_NAME, H5_ITER_INC, i, NULL, 0, lapl);
     if (n < 0)
         return library_failed(-EIO);
@@ -170,17 +177,15 @@ static int visit_by_index(hid_t group, const char *object, hsize_t i, hid_t lapl
 static int visit_by_name(struct hdf5 *hdf5, uint64_t address, bool search,
                          struct iteration *iteration)
 {
-    const char *name = NULL;
-    hid_t group;
-    H5O_info_t info;
+    struct named_object named;
     hid_t lapl = tree_link_access();
     if (lapl < 0)
         return library_failed(-EIO);
-    int error = find_name(hdf5, address, lapl, search, &group, &name, &info);
+    int error = find_name(hdf5, address, lapl, search, &named);
     if (!error) {
-        for (hsize_t i = 0; i < info.num_attrs && !error; i++)
-            error = visit_by_index(group, name, i, lapl, iteration);
-        H5Oclose(group);
+        for (hsize_t i = 0; i < named.info.num_attrs && !error; i++)
+            error = visit_by_index(&named, i, lapl, iteration);
+        H5Oclose(named.group);
     }
     H5Pclose(lapl);
     return error;

@@ -264,7 +264,8 @@ static int decode_block_list(struct decoder *d, int width)
     if (!take(d, width, &n, "number of blocks") ||
         !remains(d, n, 2 * d->extent.rank, width, "number of blocks"))
         return -EILSEQ;
-    return block_list_runs(&d->extent, d->at, n, width, d->max_runs, &d->selection->runs, &d->why);
+    const struct stored_blocks blocks = {d->at, n, width};
+    return block_list_runs(&d->extent, &blocks, d->max_runs, &d->selection->runs, &d->why);
 }
 
 static int decode_hyperslabs(struct decoder *d, uint64_t version)

@@ -9,13 +9,21 @@
 #define POINTS_HEAD_BYTES 24
 #define POINT_WIDTH       4 /* bytes of a coordinate */
 
+/* How a selection is written. */
+struct encoding {
+    uint64_t version;
+    bool regular;
+    uint64_t width; /* bytes of a number */
+};
+
 struct encoder {
     const struct dataspace_extent *extent;
     struct block_list list;
     struct tall_list tall;
-    uint64_t blocks;               /* in the list that is written */
-    uint64_t version, width, size; /* of the selection; size in bytes */
-    bool regular, points;
+    uint64_t blocks;          /* in the list that is written */
+    struct encoding encoding; /* the smallest so far */
+    uint64_t size;            /* bytes of the selection in it */
+    bool points;
 };
 
 static size_t extent_bytes(int rank)
@@ -76,16 +84,14 @@ static uint64_t max(uint64_t a, uint64_t b)
 }
 
 /* Takes a form if it is smaller than what was found before. */
-static void consider(struct encoder *e, uint64_t version, bool regular, uint64_t width,
-                     uint64_t head, uint64_t per_item, uint64_t items)
+static void consider(struct encoder *e, struct encoding encoding, uint64_t head, uint64_t per_item,
+                     uint64_t items)
 {
     uint64_t size;
     if (__builtin_mul_overflow(per_item, items, &size) ||
         __builtin_add_overflow(size, head, &size) || size > SIZE_MAX / 2 || size >= e->size)
         return;
-    e->version = version;
-    e->regular = regular;
-    e->width = width;
+    e->encoding = encoding;
     e->size = size;
 }
 
@@ -95,7 +101,7 @@ static void consider_version_1(struct encoder *e)
     uint64_t rank = (uint64_t)e->extent->rank;
     if (max(e->list.highest, e->list.n) <= UINT32_MAX &&
         !__builtin_mul_overflow(e->list.n, rank * 8, &length) && length <= UINT32_MAX - 8)
-        consider(e, 1, false, 4, 24, rank * 8, e->list.n);
+        consider(e, (struct encoding){1, false, 4}, 24, rank * 8, e->list.n);
 }
 
 /* In a list of version 1, the length of which has 32 bits. */
@@ -108,7 +114,8 @@ static void consider_points(struct encoder *e)
 {
     uint64_t rank = (uint64_t)e->extent->rank, n = e->list.runs->elements, size = e->size;
     if (max(e->list.highest, n) <= UINT32_MAX && n <= most_points(e->extent->rank))
-        consider(e, 1, false, POINT_WIDTH, POINTS_HEAD_BYTES, rank * POINT_WIDTH, n);
+        consider(e, (struct encoding){1, false, POINT_WIDTH}, POINTS_HEAD_BYTES, rank * POINT_WIDTH,
+                 n);
     e->points = e->size < size;
 }
 
@@ -121,15 +128,16 @@ static void consider_regular(struct encoder *e, uint64_t version)
         highest = max(highest, max(regular->count[i], regular->block[i]) + 1); /* ~0: unlimited */
     }
     if (version == 2)
-        consider(e, 2, true, 8, 17, 32, rank);
+        consider(e, (struct encoding){2, true, 8}, 17, 32, rank);
     else
-        consider(e, 3, true, width_for(highest), 14, 4 * width_for(highest), rank);
+        consider(e, (struct encoding){3, true, width_for(highest)}, 14, 4 * width_for(highest),
+                 rank);
 }
 
 static void consider_list(struct encoder *e)
 {
     uint64_t width = width_for(max(e->list.highest, e->blocks)), rank = (uint64_t)e->extent->rank;
-    consider(e, 3, false, width, 14 + width, 2 * rank * width, e->blocks);
+    consider(e, (struct encoding){3, false, width}, 14 + width, 2 * rank * width, e->blocks);
 }
 
 /* -EOVERFLOW if there is none. */
@@ -235,19 +243,19 @@ static void put_points(struct encoder *e, unsigned char *p)
 
 static void put_hyperslabs(struct encoder *e, unsigned char *p)
 {
-    int rank = e->extent->rank, width = (int)e->width;
+    int rank = e->extent->rank, width = (int)e->encoding.width;
     p = put_le(p, SELECT_HYPERSLABS, 4);
-    p = put_le(p, e->version, 4);
-    if (e->version == 1)
+    p = put_le(p, e->encoding.version, 4);
+    if (e->encoding.version == 1)
         p = put_le(p, 0, 4);
     else
-        p = put_le(p, e->regular ? IS_REGULAR : 0, 1);
-    if (e->version == 3)
-        p = put_le(p, e->width, 1);
+        p = put_le(p, e->encoding.regular ? IS_REGULAR : 0, 1);
+    if (e->encoding.version == 3)
+        p = put_le(p, e->encoding.width, 1);
     else /* of what follows */
-        p = put_le(p, e->size - (e->version == 1 ? 16 : 13), 4);
+        p = put_le(p, e->size - (e->encoding.version == 1 ? 16 : 13), 4);
     p = put_le(p, (uint64_t)rank, 4);
-    if (e->regular) {
+    if (e->encoding.regular) {
         const struct regular *regular = &e->list.regular;
         for (int i = 0; i < rank; i++) {
             p = put_le(p, regular->start[i], width);

@@ -254,18 +254,19 @@ static ALWAYS_INLINE int put_list(struct sink *sink, const struct list *list, in
     return 0;
 }
 
-int block_list_runs(const struct dataspace_extent *extent, const unsigned char *bytes, uint64_t n,
-                    int width, size_t max_runs, struct runs *runs, const char **why)
+int block_list_runs(const struct dataspace_extent *extent, const struct stored_blocks *blocks,
+                    size_t max_runs, struct runs *runs, const char **why)
 {
     struct sink sink = {.extent = extent, .runs = runs, .max_runs = max_runs};
-    struct list list = {bytes, n, extent->rank};
+    uint64_t n = blocks->n;
+    struct list list = {blocks->bytes, n, extent->rank};
     uint64_t likely = n < extent->elements / 2 ? n : extent->elements / 2 + 1;
     int error = runs_reserve(runs, likely < max_runs ? (size_t)likely : max_runs);
     if (error < 0)
         return error;
-    if (width == 2)
+    if (blocks->width == 2)
         error = put_list(&sink, &list, 2, why);
-    else if (width == 4)
+    else if (blocks->width == 4)
         error = put_list(&sink, &list, 4, why);
     else
         error = put_list(&sink, &list, 8, why);

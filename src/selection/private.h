@@ -100,9 +100,16 @@ bool regular_is_valid(const struct dataspace_extent *extent, const struct regula
 int regular_runs(const struct dataspace_extent *extent, const struct regular *regular,
                  size_t max_runs, struct runs *runs);
 
-/* The union of n blocks: for each rank starts and rank inclusive ends, of width bytes each. The
- * bytes are there; their values are checked here. -EILSEQ with why, -ENOMEM. */
-int block_list_runs(const struct dataspace_extent *extent, const unsigned char *bytes, uint64_t n,
-                    int width, size_t max_runs, struct runs *runs, const char **why);
+/* Blocks as they are stored: for each rank starts and rank inclusive ends, of width bytes each. */
+struct stored_blocks {
+    const unsigned char *bytes;
+    uint64_t n;
+    int width;
+};
+
+/* The union of the blocks. The bytes are there; their values are checked here. -EILSEQ with why,
+ * -ENOMEM. */
+int block_list_runs(const struct dataspace_extent *extent, const struct stored_blocks *blocks,
+                    size_t max_runs, struct runs *runs, const char **why);
 
 #endif

@@ -86,11 +86,12 @@ static void put_facts(unsigned char *to, const struct member *member)
     put16(to + 22, (uint16_t)strlen(member->name));
 }
 
-/* Room for an array of n bytes, behind its header. -ENOMEM; -EIO: it has no room in the archive. */
+/* Room for an array of one axis, or without, behind its header. -ENOMEM; -EIO: it has no room in the archive. */
 static int begin_array(struct archive *archive, const char *name, const struct sfs_type *type,
-                       int rank, uint64_t dim, size_t n, char **elements)
+                       int rank, uint64_t dim, char **elements)
 {
     struct view_head head = {0};
+    size_t n = (size_t)(rank > 0 ? dim : 1) * type->size;
     size_t all = LOCAL_BYTES + strlen(name) + HEADER_BYTES + n;
     if (all > archive->room - archive->n)
         return -EIO;
@@ -158,8 +159,7 @@ static int put_columns(struct archive *archive, const struct sfs_type *index,
                        const struct sfs_defined *defined, uint64_t columns)
 {
     char *to;
-    int error = begin_array(archive, "indices.npy", index, 1, defined->elements,
-                            defined->elements * index->size, &to);
+    int error = begin_array(archive, "indices.npy", index, 1, defined->elements, &to);
     if (error)
         return error;
     for (size_t i = 0; i < defined->n; i++) {
@@ -177,8 +177,7 @@ static int put_rows(struct archive *archive, const struct sfs_type *index,
                     const struct sfs_defined *defined, uint64_t rows, uint64_t columns)
 {
     char *to;
-    int error = begin_array(archive, "indptr.npy", index, 1, rows + 1,
-                            (size_t)(rows + 1) * index->size, &to);
+    int error = begin_array(archive, "indptr.npy", index, 1, rows + 1, &to);
     if (error)
         return error;
     size_t i = 0;
@@ -204,12 +203,12 @@ static int put_small(struct archive *archive, uint64_t rows, uint64_t columns)
     const struct sfs_type number = {
         .class = SFS_INTEGER, .size = sizeof(int64_t), .is_signed = true};
     char *to;
-    int error = begin_array(archive, "format.npy", &text, 0, 0, 3, &to);
+    int error = begin_array(archive, "format.npy", &text, 0, 0, &to);
     if (error)
         return error;
     memcpy(to, "csr", 3);
     end_array(archive);
-    error = begin_array(archive, "shape.npy", &number, 1, 2, 2 * sizeof(int64_t), &to);
+    error = begin_array(archive, "shape.npy", &number, 1, 2, &to);
     if (error)
         return error;
     put_index(to, sizeof(int64_t), rows);
@@ -234,8 +233,7 @@ static int put_values(struct archive *archive, struct views *views, uint64_t fra
     const struct sfs_type *type = &views->info->type;
     struct sfs_slab slab = view_frame_slab(views, frame);
     char *to;
-    int error = begin_array(archive, "data.npy", type, 1, defined->elements,
-                            defined->elements * type->size, &to);
+    int error = begin_array(archive, "data.npy", type, 1, defined->elements, &to);
     if (!error)
         error = sfs_read_values(views->dataset, &slab, defined, 0, defined->elements, to);
     if (error)

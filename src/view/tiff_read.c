@@ -188,39 +188,47 @@ static int read_strips(TIFF *tiff, const struct image *image, char *dense, struc
     return 0;
 }
 
-static void copy_tile(const struct image *image, const char *tile, uint32_t x, uint32_t y,
-                      uint32_t tile_width, uint32_t tile_height, char *dense)
+/* Its first pixel is at x, y of the image, over whose edges it may reach. */
+struct tile {
+    char *pixels;
+    uint32_t x, y, width, height;
+};
+
+static void copy_tile(const struct image *image, const struct tile *tile, char *dense)
 {
     size_t item = pixel_bytes(image);
-    uint32_t width = image->width - x < tile_width ? image->width - x : tile_width;
-    uint32_t height = image->height - y < tile_height ? image->height - y : tile_height;
+    uint32_t in_image = image->width - tile->x, below = image->height - tile->y;
+    uint32_t width = in_image < tile->width ? in_image : tile->width;
+    uint32_t height = below < tile->height ? below : tile->height;
     for (uint32_t row = 0; row < height; row++)
-        memcpy(dense + (((size_t)y + row) * image->width + x) * item,
-               tile + (size_t)row * tile_width * item, width * item);
+        memcpy(dense + (((size_t)tile->y + row) * image->width + tile->x) * item,
+               tile->pixels + (size_t)row * tile->width * item, width * item);
 }
 
 static int read_tiles(TIFF *tiff, const struct image *image, char *dense, struct why *why)
 {
-    uint32_t width = 0, height = 0;
-    TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &width);
-    TIFFGetField(tiff, TIFFTAG_TILELENGTH, &height);
-    uint64_t size = (uint64_t)width * height; /* of 32 bits each */
+    struct tile tile = {0};
+    TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &tile.width);
+    TIFFGetField(tiff, TIFFTAG_TILELENGTH, &tile.height);
+    uint64_t size = (uint64_t)tile.width * tile.height; /* of 32 bits each */
     if (size == 0 || size > MOST_TILE_BYTES / pixel_bytes(image) ||
         TIFFTileSize64(tiff) != size * pixel_bytes(image))
-        return refuse(why, "tiles of %u x %u pixels are not taken", width, height);
+        return refuse(why, "tiles of %u x %u pixels are not taken", tile.width, tile.height);
     size *= pixel_bytes(image);
-    char *tile = malloc((size_t)size);
-    int error = tile ? 0 : -ENOMEM;
-    for (uint64_t y = 0; y < image->height && !error; y += height) {
-        for (uint64_t x = 0; x < image->width && !error; x += width) {
-            uint32_t number = TIFFComputeTile(tiff, (uint32_t)x, (uint32_t)y, 0, 0);
-            if (TIFFReadEncodedTile(tiff, number, tile, (tmsize_t)size) != (tmsize_t)size)
+    tile.pixels = malloc((size_t)size);
+    int error = tile.pixels ? 0 : -ENOMEM;
+    for (uint64_t y = 0; y < image->height && !error; y += tile.height) {
+        for (uint64_t x = 0; x < image->width && !error; x += tile.width) {
+            tile.x = (uint32_t)x;
+            tile.y = (uint32_t)y;
+            uint32_t number = TIFFComputeTile(tiff, tile.x, tile.y, 0, 0);
+            if (TIFFReadEncodedTile(tiff, number, tile.pixels, (tmsize_t)size) != (tmsize_t)size)
                 error = refuse(why, "tile %u cannot be read", number);
             else
-                copy_tile(image, tile, (uint32_t)x, (uint32_t)y, width, height, dense);
+                copy_tile(image, &tile, dense);
         }
     }
-    free(tile);
+    free(tile.pixels);
     return error;
 }
 
