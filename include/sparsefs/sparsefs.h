@@ -5,9 +5,10 @@
  *
  * Conventions, unless a function says otherwise: functions return 0 or a negative errno; -EIO
  * means that the file is damaged or could not be read, and one line in the log says what, where
- * and why; results come through the last parameters, which are untouched on error; `close` and
- * `free` functions accept NULL. Every function may be called from any thread, with the same
- * objects, except that an object must not be in use while it is closed.
+ * and why; results come through the last parameters, which are untouched on error, but a buffer
+ * of the caller may have been filled in part; `close` and `free` functions accept NULL. Every
+ * function may be called from any thread, with the same objects, except that an object must not be
+ * in use while it is closed.
  *
  * Dims, starts and counts are in elements, slowest axis first. Elements are given as they stand in
  * the file: the dataset's datatype, its byte order. */
@@ -167,8 +168,8 @@ struct sfs_recovery {
 
 /* Does what the next sfs_open for writing would do after a crash, and what nothing else does: it
  * clears the mark that a program with libhdf5 leaves when it dies (as h5clear -s; what such a
- * program had not flushed is lost). Errors are those of opening for writing; -EIO: the file is
- * shorter than its superblock says. */
+ * program had not flushed is lost). Errors are those of opening for writing; -EINVAL: it is not an
+ * HDF5 file; -EIO: it cannot be read, or is shorter than its superblock says. */
 SFS_API int sfs_recover(const char *path, struct sfs_recovery *recovery);
 
 SFS_API bool sfs_is_writable(const struct sfs_file *file);
@@ -247,7 +248,8 @@ SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_
 SFS_API int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **file);
 
 /* H5Fclose. Flushes what was written first; the file is closed even if that fails, whose error is
- * returned, or -EIO if a callback could not free an image. Snapshots of it are closed before. */
+ * returned, or -EIO if a callback could not free an image. The caller closes its snapshots, its datasets
+ * and files that were opened from it first. */
 SFS_API int sfs_close(struct sfs_file *file);
 
 /* Closes without flushing: the file stays as it was flushed last. */
@@ -465,7 +467,8 @@ SFS_API int sfs_attributes(struct sfs_file *file, uint64_t address,
 SFS_API void sfs_attributes_free(struct sfs_attributes *attributes);
 
 /* Copies all attributes of an object to another that is not a sparse dataset. -EEXIST: one is there
- * already. Those that mean nothing elsewhere (references) are left out, and the log says so. */
+ * already. Those that mean nothing elsewhere (references), are too large or cannot be read are left
+ * out, and the log says so. */
 SFS_API int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
                                 uint64_t from_address);
 
@@ -493,10 +496,11 @@ SFS_API int sfs_references_copy(struct sfs_file *to, const char *path, struct sf
 
 /* H5Lcreate_soft, H5Lcreate_external, H5Lcreate_hard: link->target is what path is to lead to, also
  * of a hard link, whose target must exist; its name and address are not looked at. -EOPNOTSUPP: a
- * user-defined link. */
+ * user-defined link; -EIO also: the name is in use, or the group is not there. */
 SFS_API int sfs_link_create(struct sfs_file *file, const char *path, const struct sfs_link *link);
 
-/* H5Gcreate, with the groups on the way that are missing. path is absolute. -EEXIST. */
+/* H5Gcreate, with the groups on the way that are missing. path is absolute. -EEXIST; -ENOTDIR, -ENOENT:
+ * what stands on the way is no group, or a link that leads nowhere; -EINVAL: it is not such a path. */
 SFS_API int sfs_group_create(struct sfs_file *file, const char *path);
 
 /* H5Ldelete of an empty group. path is absolute. -ENOENT; -ENOTDIR: it is not a group, or only a
@@ -522,8 +526,10 @@ SFS_API int sfs_type_encode(const char *name, void **bytes, size_t *n);
 /* Bytes of an element. -EINVAL: it is not a datatype. */
 SFS_API int sfs_type_size(const struct sfs_encoded *type, size_t *size);
 
-/* One element of an encoded datatype from text: numbers, nan, inf, true, false, strings; and as
- * JSON. element has room for it. -EINVAL: the text is not one, or does not fit. */
+/* One element of an encoded datatype from text: numbers, nan, inf, true, false, names of
+ * enumerations, strings of fixed length; and as JSON, which the caller frees. element has room for
+ * it. -EINVAL: the text is not one, or does not fit; -EOPNOTSUPP: another datatype; as JSON: one with
+ * pointers. */
 SFS_API int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *element);
 SFS_API int sfs_element_json(const struct sfs_encoded *type, const void *element, char **json);
 
@@ -575,12 +581,12 @@ struct sfs_member {
 };
 
 /* Describes an encoded datatype, with sizes and places as libhdf5 has them in memory;
- * sfs_type_free frees what is in the description. -EINVAL: it is not a datatype; -EIO: one that is
+ * sfs_type_free frees what is in the description. -EINVAL: it is not a datatype, or one that is
  * nested more than 32 deep. */
 SFS_API int sfs_type_describe(const struct sfs_encoded *type, struct sfs_type *description);
 SFS_API void sfs_type_free(struct sfs_type *description);
 
-/* A committed datatype in words. The caller frees *text. */
+/* A committed datatype in words. The caller frees *text. -EIO also: the object is none. */
 SFS_API int sfs_datatype_text(struct sfs_file *file, uint64_t address, char **text);
 
 /* ---- Datasets ---- */
@@ -725,8 +731,9 @@ struct sfs_dataset_create {
 };
 
 /* H5Dcreate: a new dataset, sparse unless it says otherwise, with the groups on the way that are
- * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST; -EINVAL: dims, chunk dims,
- * fill value, filters, index or its numbers cannot be; -EOPNOTSUPP: a datatype with references that
+ * missing. path is absolute. Closed with sfs_dataset_close. -EEXIST, -ENOTDIR, -ENOENT: as of
+ * sfs_group_create; -EINVAL: dims, chunk dims, fill value, filters, index or its numbers cannot be;
+ * -EFBIG: so large chunks, or so many, cannot be; -EOPNOTSUPP: a datatype with references that
  * are SFS_REFERENCE_ANY, or with more than 65,536 parts of variable length and references; an
  * ordinary dense one with references among such parts, or of which libhdf5 would lose some (arrays
  * of compounds with such parts, in arrays or sequences; arrays of sequences of such compounds); or a
@@ -967,7 +974,8 @@ SFS_API int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims,
 
 /* H5SC_flush_dset: encodes what was changed in one dataset and puts it into the file's next commit,
  * which sfs_flush is. evict: what the cache has of the dataset goes then, but for chunks that
- * are in use, or that could not be stored. */
+ * are in use, or that could not be stored. Of a dataset that has nothing in the cache, as libhdf5
+ * reads it, nothing is done. */
 SFS_API int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict);
 
 /* ---- Several datasets in one call ---- */
@@ -1025,7 +1033,7 @@ SFS_API void sfs_defined_free(struct sfs_defined *defined);
 
 /* Makes exactly these elements of slab defined: others are erased, new ones get the fill value,
  * those that were defined and stay so keep their values. -EINVAL: positions are not ascending or
- * outside of slab; -EOPNOTSUPP: the dataset is not sparse. */
+ * outside of slab; -EOPNOTSUPP: the dataset is not sparse, or its elements have pointers. */
 SFS_API int sfs_set_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                             const struct sfs_defined *defined);
 
@@ -1072,8 +1080,8 @@ struct sfs_chunk_info {
 };
 
 /* H5Dget_struct_chunk_info_by_coord, H5Dget_chunk_info_by_coord: the chunk that element `start`
- * lies in. What was changed in it is stored first, nothing else. -ENOENT: nothing is stored for it.
- */
+ * lies in. What was changed in it is stored first, nothing else. -ENOENT: nothing is stored for it;
+ * -EINVAL: `start` lies outside of the dims. */
 SFS_API int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start,
                            struct sfs_chunk_info *info);
 
@@ -1087,7 +1095,7 @@ SFS_API int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function ea
 /* H5Dread_struct_chunk, H5Dread_chunk: the stored bytes of the chunk that element `start` lies in,
  * section by section and filtered as they are, into sections[0] of info->section_size[0] bytes, and
  * so on; a NULL section is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer
- * is. */
+ * is; other errors are those of sfs_chunk_info. */
 SFS_API int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                            void *const sections[SFS_SECTIONS]);
 

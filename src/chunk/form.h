@@ -107,7 +107,7 @@ int form_remove(const struct layout *layout, const struct cache_form *old,
 int form_add_elements(const struct layout *layout, struct cache_form *form, struct pool *pool);
 int form_add_values(const struct layout *layout, struct cache_form *form, struct pool *pool);
 
-/* Removes the parts of the packed form. */
+/* Removes the parts of the packed form, but not the heap. */
 void form_drop_packed(struct cache_form *form, struct pool *pool);
 
 /* Moves the values, in whatever form, but not what is defined, into a form without any. */

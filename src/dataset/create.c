@@ -592,5 +592,9 @@ int sfs_element_parse(const struct sfs_encoded *type, const char *text, void *el
 
 int sfs_element_json(const struct sfs_encoded *type, const void *element, char **json)
 {
-    return hdf5_element_json(NULL, type->bytes, type->n, element, json);
+    char *made;
+    int error = hdf5_element_json(NULL, type->bytes, type->n, element, &made);
+    if (!error)
+        *json = made;
+    return error;
 }

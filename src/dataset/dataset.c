@@ -562,7 +562,11 @@ int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict)
 int sfs_virtual_sources(struct sfs_dataset *dataset, size_t most, struct sfs_sources *sources)
 {
     USING(dataset);
-    return dataset->virtual ? virtual_sources(dataset->virtual, most, sources) : -EOPNOTSUPP;
+    struct sfs_sources found;
+    int error = dataset->virtual ? virtual_sources(dataset->virtual, most, &found) : -EOPNOTSUPP;
+    if (!error)
+        *sources = found;
+    return error;
 }
 
 void sfs_sources_free(struct sfs_sources *sources)

@@ -16,10 +16,15 @@ int sfs_filters_encode(const struct sfs_filter *filters, size_t n_filters, const
     struct filter_pipeline pipeline = {n_filters, filters, 0};
     if (!filter_is_native(&pipeline))
         return -EOPNOTSUPP;
-    int error = filters_encode(&pipeline, bytes, n, encoded, n_encoded);
-    if (!error)
-        *mask = pipeline.mask;
-    return error;
+    void *made;
+    size_t made_n;
+    int error = filters_encode(&pipeline, bytes, n, &made, &made_n);
+    if (error)
+        return error;
+    *encoded = made;
+    *n_encoded = made_n;
+    *mask = pipeline.mask;
+    return 0;
 }
 
 int sfs_filters_decode(const struct sfs_filter *filters, size_t n_filters, uint32_t mask,

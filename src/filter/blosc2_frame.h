@@ -1,7 +1,7 @@
-/* Contiguous frames of Blosc2, in which its filter stores a chunk, and what they say of it: nothing
- * here calls libblosc2, which is shown but the chunk in them, and only if it is what it ought to
- * be. (README_CFRAME_FORMAT.rst, README_CHUNK_FORMAT.rst and README_B2ND_METALAYER.rst of
- * c-blosc2.) */
+/* Contiguous frames of Blosc2, in which its filter stores a chunk: reading what a frame says of its
+ * chunk, and making one. Nothing here calls libblosc2. The filter gives libblosc2 only the chunk
+ * inside a frame, and only after the checks here. (README_CFRAME_FORMAT.rst,
+ * README_CHUNK_FORMAT.rst and README_B2ND_METALAYER.rst of c-blosc2.) */
 #ifndef SPARSEFS_FILTER_BLOSC2_FRAME_H
 #define SPARSEFS_FILTER_BLOSC2_FRAME_H
 
@@ -42,7 +42,7 @@ bool b2frame_read(const void *in, size_t in_size, struct b2frame *frame);
 bool b2frame_find(const struct b2frame *frame, uint64_t offset, enum b2special *special,
                   const unsigned char **chunk, size_t *size);
 
-/* Whether the elements are in their places when they are decoded; if not, moves them there: from
+/* Whether the decoded elements are in their places. If not, b2frame_gather copies them there: from
  * frame->padded bytes into frame->bytes. */
 bool b2frame_is_in_order(const struct b2frame *frame);
 void b2frame_gather(const struct b2frame *frame, const unsigned char *padded, unsigned char *out);

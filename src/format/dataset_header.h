@@ -24,7 +24,7 @@ struct dataset_header {
 
 /* Reads the header at address. Errors: -EINVAL: it is not the header of a sparse dataset (why is
  * not set); -EIO (the store failed and has logged it), -EILSEQ, -EOPNOTSUPP, of which why says what
- * and where; -ENOMEM. The caller frees what dataset points to with dataset_header_free. */
+ * and where; -ENOMEM; and as structure_read. The caller frees what dataset points to with dataset_header_free. */
 int dataset_header_read(struct store *store, const struct superblock *superblock, uint64_t address,
                         struct dataset_header *dataset, struct why *why);
 void dataset_header_free(struct dataset_header *dataset);

@@ -1,7 +1,8 @@
 /* The small messages of a dataset, as far as opening a sparse one needs them: dataspace, element
  * size of the datatype, fill value (HDF5 file format specification, sections IV.A.2.b, d, e, f).
  * Bytes in, plain values out, but for new dims; address is that of the message's data, for why. All
- * functions: -EILSEQ (why says what is wrong); results untouched on error; any thread. */
+ * functions: -EILSEQ, -EOPNOTSUPP (the message is shared; why says what is wrong); results untouched on
+ * error; any thread. */
 #ifndef SPARSEFS_FORMAT_DATASET_MESSAGES_H
 #define SPARSEFS_FORMAT_DATASET_MESSAGES_H
 
@@ -22,8 +23,9 @@ struct dataspace_message {
 int dataspace_decode(const struct superblock *superblock, const struct message *message,
                      struct dataspace_message *dataspace, struct why *why);
 
-/* Writes other current dims into the message's data, at bytes. -EINVAL: another rank, or more than
- * the max dims; and the errors of dataspace_decode. */
+/* Writes other current dims into the message's data, at bytes. -EINVAL: another rank, more than
+ * the max dims, or, where the message has no max dims, any other dims; and the errors of
+ * dataspace_decode. */
 int dataspace_encode_dims(const struct superblock *superblock, const struct message *message,
                           unsigned char *bytes, int rank, const uint64_t *dims, struct why *why);
 

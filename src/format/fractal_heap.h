@@ -19,7 +19,8 @@ void fractal_heap_close(struct fractal_heap *heap);
 /* Bytes that name an object. */
 size_t fractal_heap_id_bytes(const struct fractal_heap *heap);
 
-/* The object with this name, where it lies, and its address in the file. -EILSEQ, -EOPNOTSUPP. */
+/* The object with this name, where it lies in memory, and its address in the file. -EOPNOTSUPP: there is
+ * none. */
 int fractal_heap_find(const struct fractal_heap *heap, const unsigned char *id,
                       const unsigned char **object, size_t *n, uint64_t *address, struct why *why);
 

@@ -14,8 +14,9 @@
 #define MOST_NODE_BYTES    (1 << 20)
 #define LEAST_NODE_RECORDS 3
 
-/* Bits of the structured chunk type. They are not looked at further, as drafts have numbers there,
- * and 0 for sparse chunks: the composition tells. */
+/* Bits of the structured chunk type. Which sections there are is told by the composition, as drafts have
+ * numbers here, and 0 for sparse chunks. Other bits are -EOPNOTSUPP, and LAYOUT_SPARSE without a section
+ * of selections is -EILSEQ. */
 #define LAYOUT_SPARSE          0x01
 #define LAYOUT_VARIABLE_LENGTH 0x02
 
@@ -56,7 +57,7 @@ struct layout_message {
 };
 
 /* Whether it is in the RFC's own form: chunk types as bits, filters in message 0x000b, versions 0 in
- * the index. Elements of variable length have the bits alone. */
+ * the index. With elements of variable length the type has bits in every form, and this is false. */
 bool layout_message_is_rfc(const struct layout_message *layout);
 
 /* Whether it is such a message at all: others are libhdf5's. */
@@ -114,13 +115,14 @@ struct sfs_index layout_message_index(const struct layout_message *layout);
 
 /* Makes the message's data in its order of fields, with zeros behind them that leave
  * room for all that its index can ever need here: it can be rewritten in place. The caller frees
- * *bytes. -EFBIG: the single chunk, or the index, is where the file's addresses do not reach;
- * -ENOMEM. */
+ * *bytes. -EFBIG: the single chunk, or the index, is where the file's addresses do not reach, or
+ * the bytes could be read in another order of fields; -EILSEQ: the bytes of a single chunk exceed 63
+ * bits; -ENOMEM. */
 int layout_message_encode(const struct superblock *superblock, const struct layout_message *layout,
                           unsigned char **bytes, size_t *n, struct why *why);
 
-/* The same over a message of n bytes that is there already. Also -EFBIG: it is too short, or what
- * is written could be read in another order. */
+/* The same over a message of n bytes that is there already. Also -EFBIG: it is too short. Its bytes
+ * are changed even if they could be read in another order: after an error they are not to be stored. */
 int layout_message_encode_over(const struct superblock *superblock,
                                const struct layout_message *layout, unsigned char *bytes, size_t n,
                                struct why *why);

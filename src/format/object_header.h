@@ -60,7 +60,7 @@ struct object_header {
 };
 
 /* Reads the header at address. Errors: -EIO (the store failed and has logged it), -EILSEQ, -ENOMEM;
- * of the first two why says what and where. The caller frees *header with object_header_free.
+ * of the first two why says what and where; and as structure_read. The caller frees *header with object_header_free.
  * Unless it is changed by the functions below any number of threads may read it. */
 int object_header_read(struct store *store, const struct superblock *superblock, uint64_t address,
                        struct object_header **header, struct why *why);

@@ -32,7 +32,7 @@ struct plain_type {
     enum type_class class;
     unsigned version; /* of the message, 1 to 4; none of what it is made of has a newer one */
     size_t size;      /* bytes in the file */
-    bool big_endian;  /* integers, floats, bitfields, enumerations; of no more than a byte, too */
+    bool big_endian;  /* integers, floats, bitfields, enumerations; also if they have one byte */
     bool is_signed;   /* integers */
     bool is_space_padded; /* strings */
     bool is_string;       /* of variable length */

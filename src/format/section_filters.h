@@ -24,8 +24,8 @@ struct section_filters {
 };
 
 /* Decodes the message for a dataset whose chunks have the sections first to n_sections - 1. Errors:
- * -EILSEQ (why says what is wrong), -ENOMEM. The caller frees what *filters points to with
- * section_filters_free. Any thread. */
+ * -EILSEQ, -EOPNOTSUPP: the message is shared (why says what is wrong); -ENOMEM. The caller frees
+ * what *filters points to with section_filters_free. Any thread. */
 int section_filters_decode(const struct message *message, int first, int n_sections,
                            struct section_filters *filters, struct why *why);
 void section_filters_free(struct section_filters *filters);

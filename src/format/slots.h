@@ -78,11 +78,13 @@ int slot_measure(const struct slots *base, const void *stored, size_t n, uint64_
 void slot_load(const struct slots *base, const void *stored, size_t n, uint64_t elements,
                char *memory, size_t offset);
 
-/* Calls this for each reference in n elements in memory, and in all that they lead to, until it
- * returns an error, which is returned. What it makes of the bytes of one, others or another number
- * of them, the element has then. */
+/* Called with a reference: its bytes, which it may replace, also by another number of bytes. An error ends
+ * the calls, and is returned. */
 typedef int (*slots_reference)(void *context, enum sfs_reference reference,
                                struct sfs_sequence *bytes);
+
+/* Calls this for each reference in n elements in memory, and in all that they lead to. What the call has
+ * put in place of the bytes stays in the element. */
 int slots_references(const struct slots *slots, const void *elements, uint64_t n,
                      slots_reference call, void *context);
 

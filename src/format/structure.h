@@ -19,7 +19,8 @@ int structure_within(const struct store *store, const char *name, uint64_t addre
                      struct why *why);
 
 /* Reads exactly n bytes at address. -EILSEQ: they lie beyond the end of the store; -EIO: the store
- * failed and has logged it, why says where, too; -ETIMEDOUT (common/deadline.h). */
+ * failed and has logged it, why says where, too; -ETIMEDOUT (common/deadline.h); other errors of
+ * store_read (STORE_MOVED, -ESTALE). */
 int structure_read(struct store *store, const char *name, uint64_t address, void *bytes, size_t n,
                    struct why *why);
 

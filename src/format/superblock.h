@@ -39,8 +39,8 @@ struct superblock {
         has_more; /* an extension, a driver's information, flags or versions of what is not known */
 };
 
-/* Finds and reads it. Errors: -EIO (the store failed and has logged it), -EILSEQ (why says what is
- * wrong). The result is plain data. Any thread. */
+/* Finds and reads it. Errors as of structure_read; -EILSEQ: it is damaged, or there is none. The result is
+ * plain data. Any thread. */
 int superblock_read(struct store *store, struct superblock *superblock, struct why *why);
 
 /* Rewrites it for a file that ends at this address of the store, without the mark, and with the
@@ -49,7 +49,7 @@ int superblock_read(struct store *store, struct superblock *superblock, struct w
 int superblock_set_end(struct store *store, struct superblock *superblock, uint64_t end);
 
 /* Changes the first n bytes of a file from its superblock on, so that they begin a file without the
- * user block before it, whose last byte is the same. */
+ * user block before it, and ends at the same byte. */
 void superblock_drop_user_block(const struct superblock *superblock, unsigned char *bytes,
                                 size_t n);
 

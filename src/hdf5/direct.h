@@ -35,7 +35,7 @@ int direct_dataset_open(struct direct *direct, uint64_t address, struct sfs_data
 #define DIRECT_MOST_ELEMENT ((size_t)1 << 20) /* bytes of an element, and of its JSON */
 
 /* As hdf5_type_describe, and hdf5_element_json of an element in the file; of one without pointers.
- * -ENOMEM. */
+ * -ENOMEM; -EAGAIN: its JSON would have more than DIRECT_MOST_ELEMENT. */
 int direct_type_describe(const struct plain_type *type, struct sfs_type *description);
 int direct_element_json(const struct plain_type *type, const void *element, char **json);
 

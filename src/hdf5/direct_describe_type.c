@@ -172,7 +172,6 @@ int direct_type_describe(const struct plain_type *type, struct sfs_type *out)
     return error;
 }
 
-/* Elements of variable length have another size in memory; they are no part of others here. */
 bool direct_type_is_known(const struct plain_type *type)
 {
     return type->version < 4 || H5_VERSION_GE(1, 12, 0);

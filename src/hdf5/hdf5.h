@@ -45,11 +45,12 @@ int hdf5_open(struct store *store, struct hdf5 **hdf5);
  * docs/security.md says what such a process may do. The program must have one thread only, and
  * should have no secrets in memory, when it starts the first, from which the others are forked. */
 
-/* From now on hdf5_open_in_worker can be called; calls on datatypes and elements that have no owner
- * (but hdf5_type_of_name and hdf5_convert) are done in one without a file; and the hdf5_filter_
- * functions run filters in other such processes, into which plugins are loaded. memory: bytes of
- * address space of a process, timeout: nanoseconds of a call, after which it is ended. The filters
- * of hdf5_use_filters are set before. -EALREADY; fork(2). */
+/* From now on hdf5_open_in_worker can be called; calls on datatypes and elements that have no owner,
+ * or one that hdf5_open has opened (but hdf5_type_of_name and hdf5_convert), are done in one without a
+ * file; and the hdf5_filter_ functions run filters in other such processes, into which plugins are
+ * loaded. memory: bytes of address space of a process, timeout: nanoseconds of a call, after which it
+ * is ended. The filters of hdf5_use_filters are set before. -EALREADY, -ENOMEM; errors of fork(2) and
+ * socketpair(2). */
 int hdf5_start_workers(size_t memory, uint64_t timeout);
 bool hdf5_has_workers(void);
 
@@ -63,10 +64,11 @@ void hdf5_keep_answers(size_t bytes);
 void hdf5_answer_directly(bool on);
 
 /* As hdf5_open, also for a store that is followed. -EIO also: the process has ended, or could not
- * be started. What is copied to it is opened by its process, too, and must be open so itself, or
- * the other way round: else that is -EOPNOTSUPP.
+ * be started. Calls that copy from one file to another are -EOPNOTSUPP unless both were opened by
+ * this function, or both by hdf5_open.
  *
- * What a call changes is in the store when the call has succeeded, and nothing of it if it has not.
+ * What a call changes is in the store when the call has succeeded, and nothing of it if it has not;
+ * but hdf5_write of more than 128 MiB writes them part by part.
  * Everything is -EROFS that would change the file when that process has ended and cannot be started
  * again, which is what hdf5_is_lost says. */
 int hdf5_open_in_worker(struct store *store, struct hdf5 **hdf5);
@@ -88,7 +90,8 @@ int hdf5_flush(struct hdf5 *hdf5);
 /* Closes and opens libhdf5's file again, with the datasets that are open here, so that it holds no
  * old copy of what others have changed in the store (a header that was turned into that of a sparse
  * dataset). What it held is in the store then, as after hdf5_flush; space that it had freed and
- * kept for itself is given back. After an error the file is of no use. */
+ * kept for itself is given back. After an error the file may be closed: every later call tries to
+ * open it again first, and fails as long as that does. */
 int hdf5_reopen(struct hdf5 *hdf5);
 
 /* The same for a file that is followed, after store_refresh: what libhdf5 knew of it is forgotten.
@@ -100,6 +103,7 @@ int hdf5_renew(struct hdf5 *hdf5);
 void hdf5_close(struct hdf5 *hdf5);
 uint64_t hdf5_root(const struct hdf5 *hdf5);
 
+/* As sfs_list, sfs_lookup and sfs_find, without series. */
 int hdf5_list(struct hdf5 *hdf5, uint64_t group, struct sfs_links *links);
 int hdf5_lookup(struct hdf5 *hdf5, uint64_t group, const char *name, struct sfs_link *link);
 int hdf5_find(struct hdf5 *hdf5, uint64_t group, const char *path, uint64_t *address);
@@ -135,7 +139,7 @@ void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address);
 void hdf5_segments_free(size_t n, struct hdf5_segment *segments);
 
 /* Of an open virtual dataset, that has this path: its sources, all together, may keep so many bytes
- * of decoded chunks, since several mappings may show parts of one. */
+ * of decoded chunks, since several mappings may show parts of one. Once for each opening. */
 int hdf5_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes);
 
 /* What one side of a mapping of a virtual dataset selects: of every axis `count` blocks of `block`
@@ -188,9 +192,9 @@ int hdf5_locate(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
 int hdf5_read(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
               const uint64_t *memory_dims, void *buffer);
 
-/* Writes a row-major box of elements, in the file's datatype, through libhdf5; opens the dataset if
- * it is not open. -EINVAL: out of bounds; -EOPNOTSUPP: its elements have pointers, or are in other
- * files. */
+/* Writes a row-major box of elements, in the file's datatype, through libhdf5. A dataset that
+ * is not open is opened, and stays open; in a process of its own that is -EBADF. -EINVAL: out of
+ * bounds; -EOPNOTSUPP: its elements have pointers, or are in other files. */
 int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,
                const void *buffer);
 
@@ -241,8 +245,9 @@ int hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t 
 
 /* ---- New objects ----
  *
- * Paths are absolute; missing groups on the way are made. -EEXIST: the name is in use; -ENOTDIR,
- * -ENOENT: what stands on the way is no group, or leads nowhere; -EINVAL. */
+ * Paths are absolute. hdf5_create_group, hdf5_create_dataset and hdf5_create_dense make missing groups
+ * on the way; of these -EEXIST: the name is in use; -ENOTDIR, -ENOENT: what stands on the way is no
+ * group, or leads nowhere; -EINVAL. Of copies, links and hdf5_unlink all of this is -EIO. */
 
 int hdf5_create_group(struct hdf5 *hdf5, const char *path);
 
@@ -288,7 +293,8 @@ struct hdf5_create {
 };
 
 /* A chunked dataset to be turned into a sparse one; *address is that of its header. Attributes that
- * mean nothing elsewhere (references) or cannot be read are left out, and the log says so. -EFBIG:
+ * mean nothing elsewhere (references), are too large or cannot be read are left out, and the log
+ * says so. -EFBIG:
  * chunks of 4 GiB and more; -EOPNOTSUPP: a filter that cannot be run. On error nothing is there,
  * except for groups on the way. */
 int hdf5_create_dataset(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,

@@ -91,7 +91,7 @@ int file_superblock(struct store *store, struct superblock *superblock);
 
 /* Bytes of a writable store behind the end that the superblock names belong to nobody: a program
  * that died before its commit has left them (file.c). And before a commit: the superblock has the
- * store's end, and no mark of a writer. Without the lock. */
+ * store's end, and no mark of a writer. Both need no lock. */
 int file_free_rest(struct store *store);
 int file_flush_pending(struct store *store);
 
@@ -100,8 +100,8 @@ int file_write_changed(struct hdf5 *hdf5);
 
 /* ---- other_writer.c: programs that have the file open for writing, by the mark in its superblock ---- */
 
-/* Before a followed file is opened, without the lock: libhdf5's own writers must be followed in their
- * way, which the store knows then. -EBUSY: such a one does not let others read meanwhile; -EINVAL,
+/* Before a followed file is opened: libhdf5's own writers must be followed in their way, which the store
+ * knows then. It needs no lock. -EBUSY: such a one does not let others read meanwhile; -EINVAL,
  * and errors of store_read. */
 int other_writer_look(struct store *store);
 
@@ -119,7 +119,7 @@ int dataset_count_external(hid_t dataset);
 
 struct driver_placed;
 
-/* H5Dwrite_chunk of an open dataset, for what is placed (below, driver_place), without the lock. */
+/* H5Dwrite_chunk of an open dataset, for what is placed (below, driver_place). It takes the lock. */
 int dataset_put_chunk(struct hdf5 *hdf5, uint64_t address, const struct hdf5_stored *chunk,
                       struct driver_placed *placed);
 
@@ -130,7 +130,7 @@ int dataset_check_readable(const struct open_dataset *dataset);
 void datasets_close_all(struct hdf5 *hdf5);
 int datasets_open_all(struct hdf5 *hdf5);
 
-/* Forgets all names (attributes.c). seen_note keeps one; without memory it does nothing. */
+/* Forgets all names (attributes.c). seen_note keeps one; without memory none is kept of the object. */
 void seen_clear(struct hdf5 *hdf5);
 void seen_note(struct hdf5 *hdf5, uint64_t group, const char *name, uint64_t address);
 
@@ -149,12 +149,12 @@ bool names_are_there(struct hdf5 *hdf5); /* they need not be looked for */
  * objects than are kept. */
 int names_path(const struct names *names, uint64_t address, char **path);
 
-/* Links have changed: cached names are invalid. */
+/* Links have changed: cached names are invalid. names_clear: frees them, when the file is closed. */
 void names_outdate(struct hdf5 *hdf5);
 void names_clear(struct hdf5 *hdf5);
 
-/* Looks at the links of a group in libhdf5's own order, and no longer than a piece (tree.c): to be
- * called again until is_done. The action's errors end it. */
+/* Looks at the links of a group in libhdf5's own order, and no longer than a piece (tree.c), under the
+ * library lock: to be called again until is_done. The action's errors end it. */
 typedef int (*link_action)(hid_t group, const char *name, const H5L_info_t *info, void *context);
 struct link_walk {
     uint64_t group;
@@ -190,12 +190,12 @@ void driver_set_finder(int (*finder)(const struct store *from, const char *name,
                                      struct store **store, bool *is_refused));
 
 /* Why a callback of this thread has failed since the last call: -ENOMEM, or what the store said, or
- * -EIO of a file that a virtual dataset names and of which it is unknown whether it is there; 0 if
- * none has. */
+ * -EIO of a file that a virtual dataset names and of which it is unknown whether it is there, or of a
+ * write that is not what driver_expect has; 0 if none has. */
 int driver_failure(void);
 
 /* Whether a read of any thread has failed since the last call, other than of a followed file that
- * has moved on. */
+ * has moved on, or a write was kept that the store could not take. */
 bool driver_read_failed(void);
 
 /* STORE_MOVED or -ESTALE, if a read of this thread has met that since the last call; else 0. */
@@ -239,27 +239,29 @@ void driver_place(struct driver_placed *placed);
  * NULL: no more. */
 void driver_expect(const void *bytes, size_t n);
 
-/* Whether libhdf5 can run a filter, by itself, a plugin or us (filter.c). The others make libhdf5
- * know ours, of one id or of all that it does not have yet (filter_own.c). */
+/* Whether libhdf5 can run a filter, by itself, a plugin or us (filter.c). */
 bool filter_is_available(int id);
 
 /* Makes libhdf5 know the filters of a dataset as far as they are there. Returns those that are not,
  * as bits of a chunk's filter mask; *first: the id of the first of them. Under the library lock, as
  * all with a hid_t. */
 uint32_t dataset_register_filters(hid_t dataset, int *first);
+
+/* Filters of ours (filter_own.c): libhdf5 gets the one of an id, in place of any that it has, or all
+ * those that it does not have yet; whether there is one. */
 bool filter_register_own(int id);
+void filter_register_all(void);
 bool filter_has_own(int id);
 
 /* Whether it needs no plugin. Without the lock, as its filters never change. */
 bool filter_is_built_in(int id);
 
-/* Makes libhdf5 take a filter that it does not have for one, to make datasets with complete
- * parameters (filter_complete.c). */
+/* Registers a filter of this id and name that cannot be run, unless libhdf5 has one: without any it
+ * makes no dataset with the filter, even if its parameters are complete (filter_complete.c). */
 bool filter_stand_in(int id, const char *name);
 
 /* A file in memory that is gone when it is closed (filter.c). */
 hid_t filter_scratch_file(void);
-void filter_register_all(void);
 
 /* Whether ours stands for a plugin, but not with these parameters. */
 bool filter_own_lacks(const struct sfs_filter *filter);

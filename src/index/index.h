@@ -18,7 +18,8 @@
  * them: only after a flush does the store hold an index that can be committed.
  *
  * Errors of all functions: -EIO (the store failed and has logged it) and -EILSEQ, of which why
- * says what is wrong and where; -ENOMEM. Results are untouched on error, and so is the index.
+ * says what is wrong and where; -ENOMEM; other errors of store_read (STORE_MOVED, -ESTALE). Results
+ * are untouched on error, and so is the index.
  * Whatever the file holds, memory and time stay in proportion to its size. */
 #ifndef SPARSEFS_INDEX_INDEX_H
 #define SPARSEFS_INDEX_INDEX_H
@@ -66,7 +67,8 @@ int index_iterate_in(struct index *index, const struct index_range *range, index
                      void *context, struct why *why);
 
 /* Called with n bytes at address that a structure of the index takes, whether all of them are in
- * use or not; name says which. What is not 0 ends the iteration and is returned by it. */
+ * use or not; name says which. What is not 0 ends the iteration and is returned by it. It must not
+ * call functions of the index, whose lock is held. */
 typedef int (*index_block_function)(void *context, const char *name, uint64_t address, uint64_t n);
 
 /* All structures of the index, verified as far as they are read for this; and the counts of them

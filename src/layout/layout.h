@@ -41,7 +41,7 @@ struct decoding;
 struct layout_ops {
     /* Finds the chunk with these scaled coordinates. A chunk that is not stored is no error:
      * record->exists is false. Of *record, dense layouts set only the members that they know.
-     * -ESTALE: is_gone; -EIO; -ENOMEM; STORE_MOVED (store.h). */
+     * -ESTALE: is_gone, or of the store; -EIO; -ENOMEM; STORE_MOVED (store.h); -EINTR (interrupt.h). */
     int (*lookup)(struct layout *layout, const uint64_t *scaled, struct chunk_record *record);
 
     /* The stored bytes that decode wants for these parts: *n of them at *offset of the chunk's

@@ -415,10 +415,9 @@ static int take(void *context, const uint64_t *scaled, const struct chunk_record
 static int take_some(struct layout *layout, struct walk *walk, struct index_range *range)
 {
     struct why why;
-    why.text[0] = 0;
     walk->n = 0;
     int error = index_iterate_in(layout->sparse->index, range, take, walk, &why);
-    if (error < 0 && why.text[0] && error != STORE_MOVED) {
+    if (error == -EIO || error == -EILSEQ) {
         store_say(layout->store, layout->why, "%s: %s", layout->path, why.text);
         return -EIO;
     }

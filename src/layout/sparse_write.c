@@ -101,8 +101,12 @@ static int apply_filters(const struct layout *layout, const uint64_t *scaled,
     section->bytes = section->plain;
     if (filters.n == 0 || section->plain_n == 0)
         return 0;
-    if (filter_is_native(&filters))
-        return filter_natively(&filters, before, pool, section);
+    if (filter_is_native(&filters)) {
+        int failed = filter_natively(&filters, before, pool, section);
+        return failed == -EINVAL
+                   ? layout_failed(layout, scaled, UINT64_MAX, "its filters have wrong parameters")
+                   : failed;
+    }
     int error = filters_encode(&filters, section->plain, section->plain_n, &section->allocated,
                                &section->n);
     section->mask = filters.mask;

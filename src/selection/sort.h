@@ -9,8 +9,8 @@ struct pair {
     uint64_t key, value;
 };
 
-/* Sorts by key, and pairs of one key as they stood if their values ascend. Keys are below limit. In
- * linear time, with spare memory for n more pairs. */
+/* Sorts by key. Pairs of one key keep their order if their values ascend in it; else any. Keys are below
+ * limit. In linear time, with spare memory for n more pairs. */
 void sort_pairs(struct pair *pairs, struct pair *spare, size_t n, uint64_t limit);
 
 #endif

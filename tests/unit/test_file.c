@@ -401,6 +401,7 @@ union results {
     struct sfs_link link;
     struct sfs_attributes attributes;
     struct sfs_type type;
+    struct sfs_sources sources;
     uint64_t address;
     enum sfs_object_type object_type;
     char *text;
@@ -429,6 +430,9 @@ static void what_fails_gives_nothing(void **state)
     const struct sfs_slab too_large = {.rank = 1, .count = {3}};
     char **text = (char **)&result.bytes.first;
     size_t *n = &result.bytes.n;
+    const unsigned level = 77;
+    const struct sfs_filter too_deflated = {.id = 1, .n_values = 1, .values = &level};
+    uint32_t mask;
 
     EXPECT_UNTOUCHED(sfs_lookup(file, root, "missing", &result.link));
     EXPECT_UNTOUCHED(sfs_lookup(file, nowhere, "missing", &result.link));
@@ -439,6 +443,10 @@ static void what_fails_gives_nothing(void **state)
     EXPECT_UNTOUCHED(sfs_datatype_text(file, root, &result.text));
     EXPECT_UNTOUCHED(sfs_dataset_open(file, root, "/", &result.dataset));
     EXPECT_UNTOUCHED(sfs_type_describe(&no_type, &result.type));
+    EXPECT_UNTOUCHED(sfs_element_json(&no_type, "", text));
+    EXPECT_UNTOUCHED(
+        sfs_filters_encode(&too_deflated, 1, "bytes", 5, &result.bytes.first, n, &mask));
+    EXPECT_UNTOUCHED(sfs_virtual_sources(dataset, 1, &result.sources));
     EXPECT_UNTOUCHED(sfs_text(dataset, 1, text, n));
     for (int parts = SFS_LENGTHS; parts <= SFS_JSON; parts++)
         EXPECT_UNTOUCHED(sfs_read_parts(dataset, (enum sfs_parts)parts, 0, 2, 1, text, n));

@@ -260,11 +260,11 @@ static struct sfs_file *file;
 static struct sfs_dataset *dataset;
 static atomic_bool is_over;
 
-static void make_file(void)
+static void make_file_of(uint64_t max_rows)
 {
     struct sfs_dataset_create create = {.rank = 2,
                                         .dims = {ROWS, COLUMNS},
-                                        .max_dims = {ROWS, COLUMNS},
+                                        .max_dims = {max_rows, COLUMNS},
                                         .chunk_dims = {1, COLUMNS}};
     const struct sfs_options replace = {.replace = true};
     void *type;
@@ -275,6 +275,11 @@ static void make_file(void)
     free(type);
     sfs_dataset_close(dataset);
     assert_int_equal(sfs_close(file), 0);
+}
+
+static void make_file(void)
+{
+    make_file_of(ROWS);
 }
 
 static void open_file(const struct sfs_options *options)
@@ -398,6 +403,44 @@ static void who_did_not_open_it_to_share_keeps_it(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static int nothing_is_told(void *context, const struct sfs_chunk_info *info)
+{
+    (void)context, (void)info;
+    return 0;
+}
+
+/* Not damage: what is read is of another state. */
+static void what_others_have_changed_is_stale_in_every_call(void **state)
+{
+    (void)state;
+    const struct sfs_options options = {.writable = true, .share = true};
+    const struct sfs_slab all = {.rank = 2, .count = {ROWS, COLUMNS}};
+    struct sfs_defined defined;
+    uint64_t elements;
+    make_file_of(SFS_UNLIMITED); /* the index is not read as a whole when it is opened */
+    open_file(&options);
+    for (uint64_t row = 0; row < ROWS; row++)
+        assert_int_equal(write_row(row, 1), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+
+    open_file(&options);
+    unsigned errors = log_errors();
+    other = open("x.h5", O_RDWR);
+    assert_true(other >= 0);
+    other_takes = LOCK_EX;
+    assert_int_equal(sfs_begin_writing(file), -EBUSY);
+    assert_int_equal(log_errors(), errors + 1);
+    other_changes();
+    assert_int_equal(sfs_count_defined(dataset, &all, &elements), -ESTALE);
+    assert_int_equal(sfs_get_defined(dataset, &all, &defined), -ESTALE);
+    assert_int_equal(sfs_chunk_iterate(dataset, nothing_is_told, NULL), -ESTALE);
+    assert_int_equal(log_errors(), errors + 1);
+    other_closes();
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+}
+
 /* ---- Why it cannot be opened ---- */
 
 static void a_reason_is_taken_until_it_is_open(void **state)
@@ -444,6 +487,7 @@ static int all_tests(void)
         cmocka_unit_test(many_threads_write_while_it_is_given_back),
         cmocka_unit_test(who_said_that_he_writes_keeps_it),
         cmocka_unit_test(who_did_not_open_it_to_share_keeps_it),
+        cmocka_unit_test(what_others_have_changed_is_stale_in_every_call),
         cmocka_unit_test(a_reason_is_taken_until_it_is_open),
     };
     log_quietly();

@@ -38,7 +38,8 @@ void listed_note(struct listed *listed, uint64_t group, const struct sfs_links *
 void listed_clear(struct listed *listed);
 void listed_clear_said(struct listed *listed);
 
-/* What was said of an object, good until the row of another one is noted; or NULL. */
+/* What was said of an object, good until a row is asked for or kept, or anything is noted or cleared;
+ * or NULL. */
 const unsigned char *listed_said(struct listed *listed, enum listed_what what, uint64_t address,
                                  size_t *n);
 

@@ -33,7 +33,8 @@ enum message_kind {
 
 #define CHANNEL_MOST_READ ((uint64_t)1 << 20)
 
-/* What can be asked of a worker; calls.c has a row for each. */
+/* What can be asked of a worker. client_retry.c has a name for each, and one of the tables of
+ * serve_private.h what the worker does. */
 enum worker_call {
     WORKER_OPEN,
     WORKER_RENEW,
@@ -84,7 +85,8 @@ enum worker_call {
 };
 
 /* All of these wait until a time of clock_now(), UINT64_MAX: for ever. 0; -EPIPE: nobody is there
- * any more; -ETIMEDOUT; -EPROTO: what came is no message; -ENOMEM. */
+ * any more; -ETIMEDOUT; -EPROTO: what came is no message; -ENOMEM, also for what has more than
+ * WIRE_MOST_BYTES. */
 int channel_send(int socket, enum message_kind kind, const struct wire *wire, uint64_t until);
 
 /* Puts a message behind others, and sends them all: the receiver is woken once. */

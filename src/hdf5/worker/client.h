@@ -1,5 +1,6 @@
 /* A worker as the program sees it: started when it is needed, asked, ended when it does not answer
- * in time, started again when it has ended. Knows nothing of what is asked. */
+ * in time, started again when it has ended. Of requests and results it knows only which call they
+ * belong to. */
 #ifndef SPARSEFS_HDF5_WORKER_CLIENT_H
 #define SPARSEFS_HDF5_WORKER_CLIENT_H
 
@@ -33,8 +34,8 @@ int client_renew(struct client *client, uint64_t *root);
  * results are left in *results, which is good until the next call. object: its address or, where
  * there is no file, a number that is always that of these bytes. A worker that ends is started and
  * asked again; it has no dataset open then, which is -EBADF. Errors of the call, STORE_MOVED and
- * -ESTALE also of starting it; -EIO: the worker
- * ended, more than once, or has for this object before. hdf5_error() says why. */
+ * -ESTALE also of starting it; -EIO: the worker ended more than once, or has for this object before,
+ * or did not answer in time; -EROFS: client_is_lost; -ENOMEM. hdf5_error() says why. */
 int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
 
@@ -42,16 +43,15 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
  * closed since, or is not to be started for that (answers_kept.h). */
 void client_ask_anew(struct client *client, bool anew);
 
-/* The same for a call without results, with which a worker that has just been started has nothing
- * to do: the call does not wait for it to be done. Whether it has ended the worker is seen before the next
- * call.
- */
+/* As client_ask, for a call without results that needs not be made if no worker runs. Of a file that
+ * is only read this does not wait until it is done: whether it has ended the worker is seen before the
+ * next call. */
 void client_tell(struct client *client, enum worker_call call, uint64_t object,
                  const struct wire *request);
 
 /* Asks once for more than is needed: about several objects, of which `object` is the first, or more
- * of one. If the worker ends nothing is to blame: -EPIPE, what is needed is to be asked for by
- * itself. -EAGAIN: it is, too, since no worker runs. Else errors of the call. */
+ * of one. -EPIPE: the worker has ended, for which no object is blamed; -EAGAIN: no worker runs, or
+ * there is no memory. After both what is needed is to be asked for by itself. Else errors of the call. */
 int client_try(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
 
@@ -89,8 +89,8 @@ void client_request(struct wire *wire, enum worker_call call);
 
 /* ---- Of any worker ---- */
 
-/* The error that a MESSAGE_REPLY has, or 0, and in *results what follows its reason, which is kept
- * for hdf5_error(). -EPROTO: it is none; -ENOMEM. */
+/* *number: the errno that a MESSAGE_REPLY has, positive, or 0; *results: what follows its reason, which
+ * is kept for hdf5_error(). -EPROTO: it is none; -ENOMEM. */
 int client_take_reply(const struct wire *in, uint64_t *number, struct cursor *results);
 
 /* How one has ended, in words: after this error of a message, with this status of waitpid(2);

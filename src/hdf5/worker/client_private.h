@@ -74,8 +74,8 @@ static inline bool client_is_changing(const struct client *client)
 
 /* ---- client.c ---- */
 
-/* Starts the worker, unless one runs, which opens the file. -EPIPE: it has ended again, which is logged; -ENOMEM;
- * errors of opening. */
+/* Starts the worker, unless one runs, which opens the file. -EPIPE: it has ended again, which is logged; -EIO: it
+ * cannot be started; -ENOMEM; errors of opening. */
 int client_begin(struct client *client);
 
 /* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
@@ -123,8 +123,8 @@ int client_receive_reply(struct client *client, struct cursor *results, bool *is
 
 /* ---- client_answer.c: what a worker asks for, and says, in a call ---- */
 
-/* Does what the message in client->in wants. -EPROTO: it cannot be, and the worker is not to be
- * asked any more. */
+/* Does what the message in client->in wants. -EPROTO: it cannot be; -ENOMEM; errors of channel_send.
+ * After any of them the worker is not to be asked any more. */
 int client_answer(struct client *client, enum message_kind kind);
 
 /* Takes the error of a change down, for the call to fail with it. -EPROTO: the worker touched what

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* For the process that forks workers, once: namespaces without a network and with nothing but an
- * empty folder for a root, where the kernel allows them. */
+/* Once in a process that forks workers, or in a worker for plugins when it has loaded them: namespaces
+ * without a network and with nothing but an empty folder for a root, where the kernel allows them. */
 void confine_surroundings(void);
 
 /* For a worker: memory is the most bytes of address space (0: no limit). After it the process can

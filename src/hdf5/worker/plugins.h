@@ -8,13 +8,13 @@
 
 /* Forks the process that those are forked from. memory: bytes of address space of each; timeout:
  * nanoseconds that a chunk, or loading the plugins, may take. hdf5_use_filters comes before.
- * -EALREADY; fork(2). Not for threads. */
+ * Errors as of zygote_start. Not for threads. */
 int plugins_start(size_t memory, uint64_t timeout);
 bool plugins_run_apart(void);
 
 /* As the hdf5_filter_ functions of these names. -EIO also: the process has ended, or cannot be
- * started; hdf5_error() says which filter and why. Of encoded bytes more than twice as many as
- * before, and some, are none. Any thread. */
+ * started; hdf5_error() says which filter and why. -EINVAL of plugins_encode also: a filter makes
+ * more than twice as many bytes and 1 MiB of them. Any thread. */
 bool plugins_available(int id);
 int plugins_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
                    void *out, size_t out_size);

@@ -2,7 +2,7 @@
  * said there; besides, everything is -EIO for which a worker has ended twice. Calls about a file
  * wait for each other. Of those that only read a wait ends with -EINTR when nobody wants the answer
  * any more (interrupt.h), but not of remote_renew, remote_dataset_renew and remote_type_equal;
- * remote_dataset_close does not wait. */
+ * remote_dataset_close does not wait, unless the file is written or there is no memory. */
 #ifndef SPARSEFS_HDF5_WORKER_REMOTE_H
 #define SPARSEFS_HDF5_WORKER_REMOTE_H
 

@@ -21,18 +21,18 @@ void transaction_destroy(struct transaction *transaction);
 /* As the process sees the file. Errors of store_read. */
 int transaction_read(struct transaction *transaction, uint64_t address, void *buffer, size_t n);
 
-/* -EACCES: it is not lent. Errors of the store, -ENOMEM, and -EFBIG (too much in one call) make
- * nothing of it: the whole is to be dropped. */
+/* -EACCES: it is not lent, which transaction_write and transaction_free log. After this, errors of the
+ * store, -ENOMEM and -EFBIG (too much in one call) the caller drops the transaction. */
 int transaction_write(struct transaction *transaction, uint64_t address, const void *bytes,
                       size_t n);
 int transaction_allocate(struct transaction *transaction, uint64_t n, uint64_t *address);
 int transaction_free(struct transaction *transaction, uint64_t address, uint64_t n);
 
-/* Whether nothing was changed since the last of the next two. */
+/* Whether nothing was changed since transaction_take or transaction_drop was last called. */
 bool transaction_is_empty(const struct transaction *transaction);
 
 /* Whether all that was written may be taken now: others may have claimed space since (store.h).
- * -EACCES, which is logged, as by the first two of those above; errors of store_let_claim. */
+ * -EACCES, which is logged; errors of store_let_claim. */
 int transaction_check(struct transaction *transaction);
 
 /* All of it is the store's, or none. What the store cannot take for want of memory, or because it

@@ -8,18 +8,17 @@
 #include "hdf5/hdf5.h"
 
 #define WIRE_MOST_BYTES ((uint64_t)256 << 20) /* of a message */
-#define WIRE_MOST_NAME  ((uint64_t)1 << 20)   /* of a name or path */
 
 /* A message that is being written; it grows. {0} is an empty one. */
 struct wire {
     unsigned char *bytes;
     size_t n, room;
-    bool failed; /* there was no memory */
+    bool failed; /* there was no memory, or it would have more than WIRE_MOST_BYTES */
 };
 
 void wire_free(struct wire *wire);
 
-/* Room for n bytes at the end, or NULL. */
+/* Room for n bytes at the end; NULL: it has failed. */
 void *wire_room(struct wire *wire, size_t n);
 void wire_put(struct wire *wire, const void *bytes, size_t n);
 void wire_uint(struct wire *wire, uint64_t value);

@@ -15,15 +15,17 @@ struct zygote;
 extern struct zygote zygote_of_libhdf5, zygote_of_plugins, zygote_of_images;
 
 /* Forks it. prepare: what is done in it once; work: what a worker does with its socket; memory: see
- * confine.h, of those that are confined. -EALREADY: it runs; errors of fork(2). Not for threads. */
+ * confine.h, of those that are confined. -EALREADY: it runs; errors of fork(2) and
+ * socketpair(2). Not for threads. */
 int zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int socket),
                  size_t memory);
 
-/* Forks a worker. *socket is our end of its socket. -EPIPE: the zygote is gone; errors of fork(2),
- * socketpair(2). Any thread, as the next. */
+/* Forks a worker. *socket is our end of its socket. -EPIPE: the zygote is gone; -EPROTO: it got no
+ * socket; errors of fork(2), socketpair(2). Any thread, as the next. */
 int zygote_fork(struct zygote *zygote, pid_t *pid, int *socket);
 
-/* Ends a worker, if it has not ended yet, and tells how it did, as waitpid(2). */
+/* Ends a worker, if it has not ended yet, and tells how it did, as waitpid(2). -EPIPE: the zygote is
+ * gone; errors of waitpid(2); *status is 0 then. */
 int zygote_end(struct zygote *zygote, pid_t pid, int *status);
 
 #endif
