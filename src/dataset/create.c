@@ -273,11 +273,11 @@ static int make_layout(const struct sfs_file *file, const struct sfs_dataset_cre
     };
     bool filtered =
         create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0;
-    if (elements->n_sections == MAX_SECTIONS &&
-        (choice.rfc_encoding || choice.order == SFS_LAYOUT_MESSAGE_SECTIONED))
+    if (elements->n_sections == MAX_SECTIONS && choice.rfc_encoding &&
+        choice.order == SFS_LAYOUT_MESSAGE_PROTOTYPE)
         return why_refused(why, -EOPNOTSUPP,
-                           "elements of variable length have one encoding, in messages of the "
-                           "prototype or of version 22");
+                           "elements of variable length have the encoding of the RFC in layout "
+                           "messages of version 22 and sectioned ones only");
     int error =
         layout_message_init(create->rank, create->dims, create->max_dims, create->chunk_dims,
                             elements->size, elements->n_sections, filtered, layout, why);
