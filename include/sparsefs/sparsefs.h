@@ -725,8 +725,9 @@ struct sfs_dataset_create {
     struct sfs_index index;
     enum sfs_layout_message layout_message;
     /* As version 22 of the RFC has it, not its prototype: the type of chunks as bits, section
-     * filters as message 0x000b version 3, versions 0 in the index. Sectioned storage is always so.
-     */
+     * filters as message 0x000b version 3, versions 0 in the index. Sectioned storage is always so;
+     * with elements of variable length, so is SFS_LAYOUT_MESSAGE_22, and that of the prototype never
+     * (-EOPNOTSUPP). */
     bool rfc_encoding;
 };
 

@@ -281,11 +281,11 @@ static int make_layout(const struct sfs_file *file, const struct sfs_dataset_cre
         .filtered =
             create->n_filters[0] > 0 || create->n_filters[1] > 0 || create->n_filters[2] > 0,
     };
-    if (elements->n_sections == MAX_SECTIONS &&
-        (choice.rfc_encoding || choice.order == SFS_LAYOUT_MESSAGE_SECTIONED))
+    if (elements->n_sections == MAX_SECTIONS && choice.rfc_encoding &&
+        choice.order == SFS_LAYOUT_MESSAGE_PROTOTYPE)
         return why_refused(why, -EOPNOTSUPP,
-                           "elements of variable length have one encoding, in messages of the "
-                           "prototype or of version 22");
+                           "elements of variable length have the encoding of the RFC in layout "
+                           "messages of version 22 and sectioned ones only");
     int error = layout_message_init(&dataset, layout, why);
     return error ? error : layout_message_choose(&choice, &file->superblock, &dataset, layout, why);
 }

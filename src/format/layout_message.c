@@ -331,7 +331,8 @@ int layout_message_decode(const struct superblock *superblock, const struct mess
 
 bool layout_message_is_rfc(const struct layout_message *layout)
 {
-    return layout->type == LAYOUT_SPARSE;
+    return layout->n_sections == MAX_SECTIONS ? layout->order != SFS_LAYOUT_MESSAGE_PROTOTYPE
+                                              : layout->type == LAYOUT_SPARSE;
 }
 
 int layout_message_records(const struct layout_message *layout, bool filtered,

@@ -57,7 +57,8 @@ struct layout_message {
 };
 
 /* Whether it is in the RFC's own form: chunk types as bits, filters in message 0x000b, versions 0 in
- * the index. With elements of variable length the type has bits in every form, and this is false. */
+ * the index. Elements of variable length always have the bits, and the rest in the orders of version
+ * 22 alone. */
 bool layout_message_is_rfc(const struct layout_message *layout);
 
 /* Whether it is such a message at all: others are libhdf5's. */

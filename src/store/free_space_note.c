@@ -128,18 +128,56 @@ static bool is_sound(const struct spare *spare, size_t n)
     return true;
 }
 
+/* The note and the number of its ranges; the caller frees it. NULL: there is none, or no memory. */
+static struct spare *read_note(const struct store *store, size_t *n)
+{
+    struct spare *spare = malloc(MOST_BYTES);
+    ssize_t bytes = spare ? fgetxattr(store->fd, NOTE, spare, MOST_BYTES) : -1;
+    *n = bytes > (ssize_t)sizeof(*spare) ? ((size_t)bytes - sizeof(*spare)) / sizeof(*spare->range)
+                                         : 0;
+    if (*n > 0)
+        return spare;
+    free(spare);
+    return NULL;
+}
+
+/* Adds what the note of `noted` says to the free space of a store of the same bytes, if it is of the
+ * file's present state. */
+static void use_note(struct store *noted, const struct spare *spare, size_t n, struct store *store)
+{
+    struct spare now;
+    bool is_valid = describe(noted, &now) && memcmp(spare, &now, sizeof(now)) == 0 &&
+                    is_sound(spare, n) && extents_reserve(&store->free, n) == 0;
+    for (size_t i = 0; i < n && is_valid; i++)
+        extents_add(&store->free, spare->range[i].start, spare->range[i].length);
+}
+
 void free_space_take(struct store *store)
 {
-    struct spare now, *spare = malloc(MOST_BYTES);
-    ssize_t bytes = spare ? fgetxattr(store->fd, NOTE, spare, MOST_BYTES) : -1;
+    size_t n;
+    struct spare *spare = read_note(store, &n);
     bool is_gone = fremovexattr(store->fd, NOTE) == 0;
-    size_t n =
-        bytes > (ssize_t)sizeof(now) ? ((size_t)bytes - sizeof(now)) / sizeof(*spare->range) : 0;
-    bool is_ours = is_gone && n > 0 && !store->knows_free && describe(store, &now) &&
-                   memcmp(spare, &now, sizeof(now)) == 0 && is_sound(spare, n) &&
-                   extents_reserve(&store->free, n) == 0;
-    for (size_t i = 0; i < n && is_ours; i++)
-        extents_add(&store->free, spare->range[i].start, spare->range[i].length);
+    if (spare && is_gone && !store->knows_free)
+        use_note(store, spare, n, store);
     store->knows_free = true;
     free(spare);
+}
+
+void free_space_load(struct store *file, struct store *image)
+{
+    size_t n;
+    struct spare *spare = read_note(file, &n);
+    if (spare && spare->size == image->committed_end)
+        use_note(file, spare, n, image);
+    free(spare);
+}
+
+void free_space_hand_on(const struct store *image, struct store *file)
+{
+    size_t n;
+    struct range *ranges = collect(image, &n);
+    if (image->committed_end == file->committed_end && extents_reserve(&file->free, n) == 0)
+        for (size_t i = 0; i < n; i++)
+            extents_add(&file->free, ranges[i].start, ranges[i].length);
+    free(ranges);
 }

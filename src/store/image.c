@@ -196,6 +196,8 @@ int store_open_image(void *bytes, size_t n, const struct store_image *how, struc
     store->st.st_size = (off_t)n;
     store->committed_end = n;
     atomic_store(&store->end, n);
+    if (how->from)
+        free_space_load(how->from, store);
     if (!how->writable)
         store->map = (const char *)store->image->bytes;
     *out = store;
@@ -358,8 +360,10 @@ int image_write_back(struct store *store)
     error = copy_to(store, to);
     if (!error)
         error = store_commit(to);
-    if (!error)
+    if (!error) {
+        free_space_hand_on(store, to);
         remember_backing(image, to);
+    }
     store_close(to);
     if (error)
         return error;

@@ -247,6 +247,12 @@ char *place_noted(const struct store *store);
 void free_space_take(struct store *store);
 void free_space_note(struct store *store);
 
+/* free_space_note.c: of a file that an image was read from, or written to: the image gets what the
+ * note says, which stays; and the file, which is complete and is closed next, what is free in the
+ * image, to note it. The caller holds `change` of the image, or is its only user. */
+void free_space_load(struct store *file, struct store *image);
+void free_space_hand_on(const struct store *image, struct store *file);
+
 /* follow.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
  * another file has its place. And n bytes of a followed file. Here and in what follows `why` takes
  * that they cannot be read, as that of store_read_why. */

@@ -73,7 +73,8 @@ class Dataset:
     """dims, defined (an array of booleans), elements (bytes, b"" where nothing is defined), base_size, is_string,
     chunks: (scaled coordinates, sections without filters, unused bytes, stored record)."""
 
-    def __init__(self, path, name):
+    def __init__(self, path, name, order="prototype"):
+        self.order = order
         with h5py.File(path, "r") as file:
             address = file.id.links.get_info(name.encode()).u
         self.content = path.read_bytes()
@@ -85,9 +86,11 @@ class Dataset:
         self.dims = space.uints(rank)
         self.max_dims = space.uints(rank) if has_max else self.dims
         self.take_datatype(messages[3])
-        self.is_filtered = 0x19 in messages
+        ours, other = (0x19, 0xb) if order == "prototype" else (0xb, 0x19)
+        assert other not in messages
+        self.is_filtered = ours in messages
         self.take_layout(messages[8])
-        self.filters = self.take_filters(messages[0x19]) if self.is_filtered else [[], [], []]
+        self.filters = self.take_filters(messages[ours]) if self.is_filtered else [[], [], []]
         self.defined = np.full(self.dims, bool(self.first))
         self.elements = np.full(self.dims, b"", object)
         self.chunks = []
@@ -102,9 +105,10 @@ class Dataset:
         self.base_size = int.from_bytes(data[12:16], "little")
 
     def take_filters(self, data):
-        """Message 0x0019: of each section that has any, its number, and filters of two or three fields."""
+        """Message 0x0019, or 0x000b of the RFC: of each section that has any, its number, and filters of two or three
+        fields."""
         fields, filters = Bytes(data), [[], [], []]
-        assert fields.uint() == 1
+        assert fields.uint() == (1 if self.order == "prototype" else 3)
         for _ in range(fields.uint()):
             section, n, _ = self.first + fields.uint(), fields.uint(), fields.uint(2)
             for _ in range(n):
@@ -119,12 +123,25 @@ class Dataset:
         kind = fields.uint(2)  # of variable length: bit 1; sparse: bit 0
         assert kind in (2, 3)
         self.first = 3 - kind  # the section that is stored first: dense chunks have no selection
+        n = 3 - self.first
+        sections = bytes([n, n, *range(n)])
+        if self.order == "sectioned":
+            assert fields.take(4 + n) == bytes([0]) + sections + bytes([8])
+        self.take_chunk_dims(fields)
+        if self.order == "prototype":
+            assert fields.take(3 + n) == bytes([8]) + sections
+        self.take_index(fields)
+        if self.order == "22":
+            assert fields.take(3 + n) == bytes([8]) + sections
+        assert not any(data[fields.at:])
+
+    def take_chunk_dims(self, fields):
         assert fields.uint() & 1 == 0  # chunks at edges have filters, too
         n, width = fields.uint(), fields.uint()
         *self.chunk_dims, element_size = fields.uints(n, width)
         assert element_size == self.element_size
-        n = 3 - self.first
-        assert fields.take(3 + n) == bytes([8, n, n, *range(n)])
+
+    def take_index(self, fields):
         self.index = fields.uint()
         if self.index == SINGLE:
             self.single = self.take_record(fields, False)
@@ -158,7 +175,8 @@ class Dataset:
     def block(self, address, signature, n):
         """The fields of a structure of n bytes behind its signature, before its checksum."""
         data = sound(self.content[address:address + n + 8])
-        assert data[:4] == signature and data[4] == (1 if signature in (b"FAHD", b"FADB", b"EAHD") else data[4])
+        is_numbered = self.order == "prototype" and signature in (b"FAHD", b"FADB", b"EAHD")
+        assert data[:4] == signature and (data[4] == is_numbered or signature == b"BTHD")
         return Bytes(data[5:])
 
     def records(self):

@@ -1,13 +1,15 @@
 """Elements of variable length in sparse datasets: made and written by sparsectl, read by a reader of its own
 (sequences_reader.py), and the same in ordinary datasets before and after."""
 import json
+import struct
+import subprocess
 
 import h5py
 import numpy as np
 import pytest
 
 from sequences_reader import EXTENSIBLE_ARRAY, FIXED_ARRAY, SINGLE, TREE, Dataset
-from test_sparsectl import USAGE, done, failed, info
+from test_sparsectl import BUILD, SECONDS, USAGE, done, failed, info
 
 RNG = np.random.default_rng(7)
 TEXT = h5py.string_dtype()
@@ -52,6 +54,12 @@ def make_dense(path, name, shape, maxshape, base):
 
 def as_bytes(value):
     return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else value.tobytes()
+
+
+def put(path, name, values):
+    every = b"".join(struct.pack("<Q", len(as_bytes(value)) if isinstance(value, (str, bytes)) else len(value)) +
+                     as_bytes(value) for value in values.flat)
+    subprocess.run([BUILD / "tests/mount/put_sequences", path, name], input=every, check=True, timeout=SECONDS)
 
 
 def check_sparse(path, name, values, index=None, empty_is_defined=False):
@@ -146,6 +154,34 @@ def test_repack_takes_other_filters(tmp_path):
     assert found.filters[2] == [(2, [8]), (1, [9])] and found.filters[1] == Dataset(sparse, "x").filters[1]
 
 
+@pytest.mark.parametrize("order", ["22", "sectioned"])
+@pytest.mark.parametrize("filters", ["none", "each"])
+@pytest.mark.parametrize("name, shape, maxshape, chunks, index, base", KINDS, ids=[kind[0] for kind in KINDS])
+def test_as_the_rfc_has_them(tmp_path, name, shape, maxshape, chunks, index, base, filters, order):
+    """Sparse and dense, made as the RFC has them in each of its layout messages, written, and copied."""
+    dense, path, copy = tmp_path / "dense.h5", tmp_path / "made.h5", tmp_path / "copy.h5"
+    values = make_dense(dense, "x", shape, maxshape, base)
+    dims = ",".join(map(str, shape)), ",".join("inf" if m is None else str(m) for m in maxshape)
+    dtype = base if base == "str" else f"vlen:{base}"
+    for kind in ([], ["--dense"]):
+        options = [word for option in FILTERS[filters][1::2] if not (kind and option.startswith("selection"))
+                   for word in ("--filter", option)]
+        path.unlink(missing_ok=True)
+        copy.unlink(missing_ok=True)
+        done("create", "--dims", dims[0], "--maxdims", dims[1], "--chunk", chunks, "--dtype", dtype, *kind, *options,
+             "--layout-message", order, "--encoding", "rfc", path, "/x")
+        put(path, "/x", values)
+        done("repack", path, copy)
+        for written in (path, copy):
+            found = Dataset(written, "x", order)
+            assert found.index == index and found.first == len(kind)
+            for place, value in np.ndenumerate(values):
+                assert found.elements[place] == as_bytes(value)
+            assert "0 faults" in done("check", written)
+            assert info(written)["datasets"][0]["encoding"] == "rfc"
+            assert info(written)["datasets"][0]["layout_message"] == order
+
+
 @pytest.mark.parametrize("dtype", ["str", "string", "vlen:float32", "vlen:>i2", "vlen:S5"])
 def test_create(tmp_path, dtype):
     path = tmp_path / "x.h5"
@@ -164,8 +200,8 @@ def test_what_cannot_be(tmp_path):
     failed("create", "--dims", "4", "--dtype", "str", "--fill", "a", path, "/x", code=USAGE, says="have none")
     failed("create", "--dims", "4", "--dtype", "u2", "--filter", "heap:deflate", path, "/x",
            code=USAGE, says="no variable-length data")
-    for option in (["--encoding", "rfc"], ["--layout-message", "sectioned"]):
-        failed("create", "--dims", "4", "--dtype", "str", *option, path, "/x", says="have one encoding")
+    failed("create", "--dims", "4", "--dtype", "str", "--encoding", "rfc", path, "/x",
+           says="have the encoding of the RFC in layout messages of version 22")
     make_dense(path, "x", (4,), (4,), "str")
     for option in (["--undefined", "0"], ["--roi", "0:1,0:1"], ["--above", "1"], ["--fast"]):
         failed("import", *option, f"{path}:/x", tmp_path / "y.h5", says="variable length")

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "sparsefs/sparsefs.h"
@@ -860,6 +861,52 @@ static void a_file_that_is_loaded_is_its_own_backing_file(void **state)
     assert_true(counters.malloc > 0);
 }
 
+static off_t size_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_size;
+}
+
+/* A row of the sparse dataset, by one who loads the file, and by one who opens it. */
+static void rewrite_row(uint64_t i, uint16_t value, bool is_loaded)
+{
+    struct sfs_options options = {.writable = true};
+    struct sfs_file *file;
+    int error = is_loaded ? sfs_load_image("loaded.h5", true, &options, &file)
+                          : sfs_open("loaded.h5", &options, &file);
+    assert_int_equal(error, 0);
+    struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+    assert_int_equal(write_row(sparse, i % ROWS, value), 0);
+    sfs_dataset_close(sparse);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* What one session frees the next one uses, where files have extended attributes. */
+static void a_file_that_is_loaded_many_times_does_not_grow(void **state)
+{
+    (void)state;
+    make_file("loaded.h5", 0, true);
+    bool has_attributes = setxattr("loaded.h5", "user.sparsefs.test", "", 0, 0) == 0;
+    for (uint64_t i = 0; i < 4; i++)
+        rewrite_row(i, (uint16_t)i, true);
+    off_t before = size_of("loaded.h5");
+    for (uint64_t i = 0; i < 200; i++)
+        rewrite_row(i, (uint16_t)(3000 + i), i % 8 != 7);
+    if (has_attributes)
+        assert_in_range(size_of("loaded.h5"), 0, before);
+    struct bytes bytes = slurp("loaded.h5");
+    expect_sound(bytes.at, bytes.n);
+    free(bytes.at);
+    struct sfs_file *file;
+    assert_int_equal(sfs_open("loaded.h5", NULL, &file), 0);
+    struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+    for (uint64_t i = 0; i < ROWS; i++)
+        assert_int_equal(read_row(sparse, i), 3000 + i + ROWS * ((199 - i) / ROWS));
+    sfs_dataset_close(sparse);
+    sfs_close(file);
+}
+
 static void a_file_that_is_loaded_without_backing_stays(void **state)
 {
     (void)state;
@@ -1107,6 +1154,7 @@ TEST_MAIN(cmocka_unit_test(an_image_is_copied_once),
           cmocka_unit_test(a_backing_file_stays_in_its_folder_and_replaces_no_other),
           cmocka_unit_test(an_opened_image_has_a_backing_file),
           cmocka_unit_test(a_file_that_is_loaded_is_its_own_backing_file),
+          cmocka_unit_test(a_file_that_is_loaded_many_times_does_not_grow),
           cmocka_unit_test(a_file_that_is_loaded_without_backing_stays),
           cmocka_unit_test(a_file_that_was_changed_since_it_was_loaded_stays),
           cmocka_unit_test(two_images_are_two_files),
