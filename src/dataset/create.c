@@ -138,6 +138,15 @@ static int check_pointers(const struct sfs_file *file, const char *path, bool in
     return 0;
 }
 
+static bool has_sequences(const struct sfs_type *type)
+{
+    bool has =
+        type->class == SFS_VARIABLE || (type->class == SFS_ARRAY && has_sequences(type->base));
+    for (size_t i = 0; i < type->n_members && type->class == SFS_COMPOUND; i++)
+        has |= has_sequences(&type->members[i].type);
+    return has;
+}
+
 static int check_type(const struct sfs_file *file, const char *path,
                       const struct sfs_dataset_create *create, struct elements *elements)
 {
@@ -147,6 +156,7 @@ static int check_type(const struct sfs_file *file, const char *path,
         return refused(file, path, error, hdf5_error());
     if (type.has_pointers)
         error = check_pointers(file, path, in_structured_chunks(create), &type);
+    bool is_unfilled = create->fill_time == SFS_FILL_NEVER && has_sequences(&type);
     bool is_variable = type.has_pointers, has_heap = is_variable && in_structured_chunks(create);
     elements->n_sections = has_heap ? MAX_SECTIONS : MAX_SECTIONS - 1;
     elements->size = type.size;
@@ -161,6 +171,9 @@ static int check_type(const struct sfs_file *file, const char *path,
     if (is_variable && create->fill)
         return refused(file, path, -EOPNOTSUPP,
                        "elements of variable length have no fill value but the empty one");
+    if (is_unfilled)
+        return refused(file, path, -EINVAL,
+                       "elements of variable length are filled: the fill time cannot be never");
     if (!has_heap && create->n_filters[MAX_SECTIONS - 1] > 0)
         return refused(file, path, -EINVAL, "there is no section of variable-length data");
     return 0;

@@ -260,6 +260,9 @@ static void datatypes_with_pointers_are_refused(void **state)
     create.fill = "0123456789abcdef";
     check_refused(file, "/x", &create, -EOPNOTSUPP, "no fill value");
     create.fill = NULL;
+    create.fill_time = SFS_FILL_NEVER;
+    check_refused(file, "/x", &create, -EINVAL, "fill time cannot be never");
+    create.fill_time = SFS_FILL_IF_SET;
     create.type = (struct sfs_encoded){"nonsense", 8};
     check_refused(file, "/x", &create, -EINVAL, "");
     const hid_t types[] = {rows, row, leads, array, inner, compound, sequence, string};
