@@ -1096,7 +1096,8 @@ SFS_API int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function ea
 /* H5Dread_struct_chunk, H5Dread_chunk: the stored bytes of the chunk that element `start` lies in,
  * section by section and filtered as they are, into sections[0] of info->section_size[0] bytes, and
  * so on; a NULL section is left out. info must be what sfs_chunk_info said: -ESTALE if it no longer
- * is; other errors are those of sfs_chunk_info. */
+ * is, also when they have been read (of a dense chunk only if it has another place or size); other
+ * errors are those of sfs_chunk_info. */
 SFS_API int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                            void *const sections[SFS_SECTIONS]);
 

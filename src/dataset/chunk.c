@@ -154,6 +154,28 @@ int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void
     }
 }
 
+/* Whether a chunk is stored as info says: address and sizes. */
+static int look_again(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                      int n_sections)
+{
+    struct layout *layout = &dataset->layout;
+    uint64_t scaled[SFS_MAX_RANK];
+    struct chunk_record record = {0};
+    struct sfs_chunk_info now;
+    for (int i = 0; i < layout->rank; i++)
+        scaled[i] = info->start[i] / layout->chunk_dims[i];
+    int error = layout->ops->lookup(layout, scaled, &record);
+    if (error || !record.exists)
+        return error ? error : -ESTALE;
+    describe_chunk(layout, scaled, &record, &now);
+    bool is_same = now.address == info->address;
+    for (int i = 0; i < n_sections; i++)
+        is_same = is_same && now.section_size[i] == info->section_size[i];
+    return is_same ? 0 : -ESTALE;
+}
+
+/* What was read is the chunk's if it is stored there afterwards, too: until a commit nothing else gets
+ * the place. */
 static int read_chunk_once(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                            void *const sections[SFS_SECTIONS])
 {
@@ -162,17 +184,16 @@ static int read_chunk_once(struct sfs_dataset *dataset, const struct sfs_chunk_i
     int error = sfs_chunk_info(dataset, info->start, &now);
     if (error)
         return error;
-    uint64_t address = now.address;
+    uint64_t address = info->address;
     int n_sections = dataset->sparse ? dataset->sparse->format.n_sections : VALUES + 1;
+    error = look_again(dataset, info, n_sections);
     for (int i = 0; i < n_sections && !error; i++) {
-        if (now.address != info->address || now.section_size[i] != info->section_size[i])
-            return -ESTALE;
         if (sections[i])
-            error =
-                store_read(dataset->file->store, address, sections[i], (size_t)now.section_size[i]);
-        address += now.section_size[i];
+            error = store_read(dataset->file->store, address, sections[i],
+                               (size_t)info->section_size[i]);
+        address += info->section_size[i];
     }
-    return error;
+    return error ? error : look_again(dataset, info, n_sections);
 }
 
 int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,

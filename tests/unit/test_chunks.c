@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <hdf5.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -767,11 +768,72 @@ static void information_stores_one_chunk(void **state)
     }
 }
 
+/* ---- Reading stored bytes beside a writer ---- */
+
+static struct sfs_file *rewritten; /* while its chunk is read; NULL: nothing is */
+
+static void write_chunk_of(struct sfs_file *file, uint32_t rows, uint32_t value)
+{
+    struct sfs_dataset *dataset = open_dataset(file, "/a");
+    struct sfs_slab chunk = {.rank = 2, .count = {8, 8}};
+    uint32_t values[8 * 8];
+    for (size_t i = 0; i < COUNT(values); i++)
+        values[i] = value;
+    assert_int_equal(sfs_erase(dataset, &chunk), 0);
+    chunk.count[0] = rows;
+    assert_int_equal(sfs_write(dataset, &chunk, values), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    sfs_dataset_close(dataset);
+}
+
+/* The first commit frees the chunk's place, and the others' chunks can have it. */
+static void *rewrite(void *file)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        write_chunk_of(file, 8 - i, 100 + i);
+    return NULL;
+}
+
+int __real_store_read(struct store *store, uint64_t address, void *buffer, size_t n);
+int __wrap_store_read(struct store *store, uint64_t address, void *buffer, size_t n);
+
+int __wrap_store_read(struct store *store, uint64_t address, void *buffer, size_t n)
+{
+    struct sfs_file *file = rewritten;
+    pthread_t other;
+    rewritten = NULL;
+    if (file) {
+        assert_int_equal(pthread_create(&other, NULL, rewrite, file), 0);
+        pthread_join(other, NULL);
+    }
+    return __real_store_read(store, address, buffer, n);
+}
+
+static void a_chunk_that_moves_while_it_is_read_is_stale(void **state)
+{
+    (void)state;
+    const uint64_t start[2] = {0};
+    struct sfs_chunk_info info;
+    uint32_t values[8 * 8];
+    void *const sections[SFS_SECTIONS] = {NULL, values};
+    struct sfs_file *file = create_file();
+    sfs_dataset_close(add_dataset(file, "/a", false, false));
+    write_chunk_of(file, 8, 1);
+    struct sfs_dataset *dataset = open_dataset(file, "/a");
+    assert_int_equal(sfs_chunk_info(dataset, start, &info), 0);
+    rewritten = file;
+    assert_int_equal(sfs_read_chunk(dataset, &info, sections), -ESTALE);
+    assert_null(rewritten);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(one_dataset_does_not_hold_back_others),
           cmocka_unit_test(chunks_are_copied_as_they_are),
           cmocka_unit_test(chunks_over_the_edge_are_copied_with_masks),
           cmocka_unit_test(chunk_info_says_what_iteration_says),
           cmocka_unit_test(iteration_ends_when_it_is_told_to),
+          cmocka_unit_test(a_chunk_that_moves_while_it_is_read_is_stale),
           cmocka_unit_test(a_damaged_chunk_is_refused),
           cmocka_unit_test(sizes_that_do_not_fit_are_refused),
           cmocka_unit_test(a_chunk_with_elements_outside_of_the_dims_is_refused),
