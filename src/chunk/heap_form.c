@@ -7,7 +7,7 @@
 
 #include "common/pool.h"
 #include "common/size.h"
-#include "format/heap.h"
+#include "format/section_heap.h"
 #include "format/slots.h"
 #include "format/structure.h"
 #include "layout/layout.h"

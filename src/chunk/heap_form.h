@@ -1,6 +1,6 @@
 /* The packed form of chunks whose elements have parts of variable length (format/slots.h): its
  * values lead to sequences in form->heap, which is section 2 as it is stored before its filters
- * (format/heap.h) but for the checksum. What comes in are elements as they are in memory, with
+ * (format/section_heap.h) but for the checksum. What comes in are elements as they are in memory, with
  * struct sfs_sequence in their slots; the form gets copies of these. Only the packed form has a
  * heap; the dense and the open one are not made of such chunks. Knows nothing of files. */
 #ifndef SPARSEFS_CHUNK_HEAP_FORM_H

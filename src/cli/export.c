@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/destination.h"
-#include "common/type.h"
+#include "common/type_references.h"
 #include "cli/copy_sequences.h"
 #include "cli/limit_axes.h"
 #include "cli/linked.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/destination.h"
-#include "common/type.h"
+#include "common/type_references.h"
 #include "cli/try_filters.h"
 #include "cli/copy_sequences.h"
 #include "cli/linked.h"

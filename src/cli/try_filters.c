@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/filter_name.h"
-#include "cli/sample.h"
+#include "cli/filter_sample.h"
 #include "cli/open_source.h"
 #include "common/thread.h"
 #include "common/workers.h"

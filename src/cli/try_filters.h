@@ -2,9 +2,9 @@
 #ifndef SPARSEFS_CLI_TRY_FILTERS_H
 #define SPARSEFS_CLI_TRY_FILTERS_H
 
-#include "cli/candidates.h"
+#include "cli/filter_candidates.h"
 #include "cli/copy.h"
-#include "cli/sample.h"
+#include "cli/filter_sample.h"
 
 /* What was chosen for a section that no filters were given for. */
 struct choice {

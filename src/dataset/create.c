@@ -8,7 +8,7 @@
 #include "cache/cache.h"
 #include "common/log.h"
 #include "common/size.h"
-#include "common/type.h"
+#include "common/type_references.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "filter/filter.h"

@@ -10,7 +10,7 @@
 #include "common/size.h"
 #include "dataset/chunk_parts.h"
 #include "dataset/references.h"
-#include "format/heap.h"
+#include "format/section_heap.h"
 #include "format/slots.h"
 #include "format/structure.h"
 #include "chunk/form.h"

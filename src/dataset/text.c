@@ -9,7 +9,7 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "common/size.h"
-#include "common/type.h"
+#include "common/type_references.h"
 #include "dataset/private.h"
 #include "dataset/ordinary_elements.h"
 #include "dataset/references.h"

@@ -6,7 +6,7 @@
 
 #include "common/why.h"
 #include "format/cursor.h"
-#include "format/heap.h"
+#include "format/section_heap.h"
 
 #define NAME        "datatype"
 #define MAX_NESTING 32

@@ -70,7 +70,7 @@ bool layout_message_is_structured(const struct message *message);
 int layout_message_decode(const struct superblock *superblock, const struct message *message,
                           struct layout_message *layout, struct why *why);
 
-/* ---- choose_layout.c ---- */
+/* ---- choose_index.c ---- */
 
 /* What of a new dataset decides on its layout. */
 struct new_dataset {

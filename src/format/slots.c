@@ -7,7 +7,7 @@
 
 #include "common/size.h"
 #include "format/cursor.h"
-#include "format/heap.h"
+#include "format/section_heap.h"
 #include "format/output.h"
 
 #define ALIGNMENT 16 /* of what is put into memory */

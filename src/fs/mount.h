@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "fs/entry_names.h"
-#include "fs/daemon/commit.h"
+#include "fs/daemon/background_commit.h"
 #include "fs/daemon/follow_timer.h"
 #include "fs/fresh_frames.h"
 #include "fs/fuse.h"
@@ -152,7 +152,7 @@ void mount_apply_staged(struct mount *mount, const struct node *node, struct ino
 void mount_apply_itself(struct mount *mount, const struct node *node, struct inode inode);
 void mount_apply_names(struct mount *mount, const struct node *node);
 
-/* ---- new_frames.c ---- */
+/* ---- new_frame_names.c ---- */
 
 /* The inode of a frame that is not there, by its name in a directory of its dataset. -EPERM: the
  * name stands for none; -EFBIG: the dataset cannot be so large. */

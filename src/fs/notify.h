@@ -43,10 +43,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "fs/change.h"
+#include "fs/changed_inodes.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
-#include "fs/daemon/keeper.h"
+#include "fs/daemon/abort_after_kill.h"
 #include "fs/node.h"
 
 struct notify;

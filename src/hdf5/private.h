@@ -266,7 +266,7 @@ hid_t filter_scratch_file(void);
 /* Whether ours stands for a plugin, but not with these parameters. */
 bool filter_own_lacks(const struct sfs_filter *filter);
 
-/* A small HDF5 file in memory with one dataset (filter_image.c): one byte in one chunk, whose
+/* A small HDF5 file in memory with one dataset (filter_carrier.c): one byte in one chunk, whose
  * filters are `outer`, `filter`, `outer`. All have the parameters given; outer has one, 0 in the
  * first place and 1 in the last. -EINVAL: too many parameters for a file. The caller frees
  * image->bytes. */
@@ -342,7 +342,7 @@ struct text_type;
  * there is null. */
 int shown_mark(hid_t id, struct text_type *type);
 
-/* ---- Text (text_type.c, text.c) ---- */
+/* ---- Text (text_type.c, element_text.c) ---- */
 
 /* What text needs to know of a native (memory) datatype, to be used without the library lock.
  * text_type_make and text_type_free are called with it. */

@@ -1,6 +1,6 @@
 /* Structured chunks: section 0 is the encoded selection of the defined elements with its checksum,
  * section 1 their values (HDF Group, RFC "File Format Changes for Enabling Sparse Storage"). Each
- * section has filters of its own. A third section holds variable-length data (format/heap.h); it
+ * section has filters of its own. A third section holds variable-length data (format/section_heap.h); it
  * and section 1 then end in a checksum, too. Chunks of dense data, which is of variable length then,
  * have no section 0: all their elements are defined. */
 #include "layout/sparse.h"

@@ -13,7 +13,7 @@
 #include "config.h"
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/zygote.h"
-#include "view/foreign.h"
+#include "view/other_programs.h"
 
 #if HAVE_LIBTIFF
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "view/foreign.h"
+#include "view/other_programs.h"
 
 #define MOST_DIMS 64
 

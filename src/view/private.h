@@ -196,7 +196,7 @@ int count_is_wrong(const struct views *views, uint64_t frame);
 void counts_drop(struct views *views);
 size_t counts_bytes(const struct counts *counts);
 
-/* ---- made_frames.c: what is defined in single frames of a sparse dataset, and what else is made of
+/* ---- frame_cache.c: what is defined in single frames of a sparse dataset, and what else is made of
  * all of a frame ---- */
 
 enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED, DEFINED_PNG, DEFINED_CBF, DEFINED_NPZ };
@@ -229,7 +229,7 @@ int defined_get(struct views *views, uint64_t frame, enum defined_form form,
                 struct defined_frame **defined);
 void defined_put(struct views *views, struct defined_frame *defined);
 
-/* ---- source.c ---- */
+/* ---- view_bytes.c ---- */
 
 /* A text that is kept. */
 struct kept_text {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "view/source.h"
+#include "view/view_bytes.h"
 
 #define MOST_TRIES 8 /* to read all of the defined elements while others write */
 

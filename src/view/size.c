@@ -1,5 +1,5 @@
 /* How large views are, and whether that is known without much work. */
-#include "view/source.h"
+#include "view/view_bytes.h"
 
 int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size)
 {

@@ -75,7 +75,7 @@ struct parts_kept {
 };
 
 /* What is defined in the frames of a sparse dataset that were asked for last, and what was made of
- * frames (made_frames.c). */
+ * frames (frame_cache.c). */
 struct defined_frames {
     pthread_mutex_t lock;       /* guards what follows */
     pthread_cond_t made;        /* an entry is no longer being made */

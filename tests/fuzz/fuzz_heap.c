@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/pool.h"
-#include "format/heap.h"
+#include "format/section_heap.h"
 #include "format/slots.h"
 #include "format/structure.h"
 #include "chunk/heap_form.h"

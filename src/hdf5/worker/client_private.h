@@ -84,7 +84,7 @@ int client_end_worker(struct client *client);
 /* Where errors of its file are said (why_say). */
 struct why *client_why(const struct client *client);
 
-/* ---- client_retry.c ---- */
+/* ---- client_strikes.c ---- */
 
 #define CLIENT_MOST_STRIKES 2 /* times that an object may end a worker */
 
@@ -95,7 +95,7 @@ bool client_bury(struct client *client, enum worker_call call, uint64_t object, 
 /* Notes that an object has ended a worker. */
 void client_strike(struct client *client, uint64_t object);
 
-/* ---- client_known.c: answers that are kept (answers_kept.h) ---- */
+/* ---- client_kept_answers.c: answers that are kept (answers_kept.h) ---- */
 
 /* Whether a question was answered before: then *results is the answer, in client->in. */
 bool client_knows(struct client *client, enum worker_call call, const struct wire *request,

@@ -1,5 +1,5 @@
 /* Where the bytes of each kind of view come from, and the texts that are kept. */
-#include "view/source.h"
+#include "view/view_bytes.h"
 
 #include <errno.h>
 #include <stdlib.h>

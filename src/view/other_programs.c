@@ -1,5 +1,5 @@
 /* Which decoder takes which view, and what it is to find. */
-#include "view/foreign.h"
+#include "view/other_programs.h"
 
 #include <errno.h>
 #include <stdlib.h>

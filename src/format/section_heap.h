@@ -9,8 +9,8 @@
  * (HDF Group, "File Format Changes for Enabling Sparse Storage", 2.1.2, and "Shared Chunk Cache",
  * "Encoded Format of Variable Length Data"; the prototype's set begins with the signature HGLS.)
  * Knows nothing of where the bytes come from; what it says of them holds whatever they are. */
-#ifndef SPARSEFS_FORMAT_HEAP_H
-#define SPARSEFS_FORMAT_HEAP_H
+#ifndef SPARSEFS_FORMAT_SECTION_HEAP_H
+#define SPARSEFS_FORMAT_SECTION_HEAP_H
 
 #include <stddef.h>
 #include <stdint.h>

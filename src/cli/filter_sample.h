@@ -1,7 +1,7 @@
 /* Sections of some chunks of what is to be copied, as they are before any filters, and what filters
  * make of them. */
-#ifndef SPARSEFS_CLI_SAMPLE_H
-#define SPARSEFS_CLI_SAMPLE_H
+#ifndef SPARSEFS_CLI_FILTER_SAMPLE_H
+#define SPARSEFS_CLI_FILTER_SAMPLE_H
 
 #include "cli/copy.h"
 #include "cli/options.h"

@@ -1,5 +1,5 @@
 /* Every filter there is, at levels that suit the goal, behind every way to shuffle. */
-#include "cli/candidates.h"
+#include "cli/filter_candidates.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "common/type.h"
+#include "common/type_references.h"
 
 bool type_has_references(const struct sfs_type *type)
 {

@@ -1,6 +1,6 @@
 /* What the bytes of a view are made of: a head, a body and a tail. */
-#ifndef SPARSEFS_VIEW_SOURCE_H
-#define SPARSEFS_VIEW_SOURCE_H
+#ifndef SPARSEFS_VIEW_VIEW_BYTES_H
+#define SPARSEFS_VIEW_VIEW_BYTES_H
 
 #include "view/private.h"
 #include "view/ragged.h"

@@ -1,4 +1,4 @@
-#include "format/heap.h"
+#include "format/section_heap.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* Changes, and a walk over the inodes that show what has changed. */
-#include "fs/change.h"
+#include "fs/changed_inodes.h"
 
 #include <stdlib.h>
 

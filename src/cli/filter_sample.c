@@ -1,5 +1,5 @@
 /* Taking a sample, and trying filters on it. */
-#include "cli/sample.h"
+#include "cli/filter_sample.h"
 
 #include <errno.h>
 #include <stdlib.h>

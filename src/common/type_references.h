@@ -1,6 +1,6 @@
 /* What a datatype has in it. */
-#ifndef SPARSEFS_COMMON_TYPE_H
-#define SPARSEFS_COMMON_TYPE_H
+#ifndef SPARSEFS_COMMON_TYPE_REFERENCES_H
+#define SPARSEFS_COMMON_TYPE_REFERENCES_H
 
 #include "sparsefs/sparsefs.h"
 

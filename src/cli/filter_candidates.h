@@ -1,6 +1,6 @@
 /* The filters that are tried, in the words of --filter. */
-#ifndef SPARSEFS_CLI_CANDIDATES_H
-#define SPARSEFS_CLI_CANDIDATES_H
+#ifndef SPARSEFS_CLI_FILTER_CANDIDATES_H
+#define SPARSEFS_CLI_FILTER_CANDIDATES_H
 
 #include "cli/options.h"
 
