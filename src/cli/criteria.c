@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/above_background.h"
-#include "cli/blocks.h"
+#include "cli/above_sigma.h"
+#include "cli/slabs.h"
 #include "view/element_number.h"
 
 /* ---- What is asked for ---- */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/mounted.h"
+#include "cli/image_in_mount.h"
 #include "cli/options.h"
 #include "cli/open_source.h"
 #include "common/io.h"

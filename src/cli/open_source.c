@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/mounted.h"
+#include "cli/image_in_mount.h"
 #include "common/load_image.h"
 
 #define MOST_TRIES 20 /* of a file that grows */

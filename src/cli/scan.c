@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/compare.h"
+#include "cli/defined_bits.h"
 
 #define WORDS                                                                                      \
     32 /* of COMPARED elements that are compared at once, before their bits are looked at */

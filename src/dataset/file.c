@@ -14,7 +14,7 @@
 #include "dataset/ahead.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
-#include "dataset/sources.h"
+#include "dataset/virtual_sources.h"
 #include "filter/filter.h"
 #include "format/dataset_header.h"
 #include "hdf5/hdf5.h"

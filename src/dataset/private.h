@@ -307,7 +307,7 @@ void unfinished_restore(struct sfs_file *file);
 
 void unfinished_end_commit(struct sfs_dataset *dataset, bool is_committed);
 
-/* In extent.c: puts dims into the header of a sparse or chunked dataset; commit_lock is held for
+/* In change_dims.c: puts dims into the header of a sparse or chunked dataset; commit_lock is held for
  * writing. */
 int dataset_put_dims(struct sfs_dataset *dataset, const uint64_t *dims);
 

@@ -16,7 +16,7 @@
 
 #include "dataset/private.h"
 #include "dataset/series_place.h"
-#include "dataset/sources.h"
+#include "dataset/virtual_sources.h"
 
 /* Whether an address is that of a series; no object of a file has such a one. */
 bool series_is_address(uint64_t address);

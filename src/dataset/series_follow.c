@@ -6,7 +6,7 @@
 
 #include "dataset/private.h"
 #include "dataset/series.h"
-#include "dataset/sources.h"
+#include "dataset/virtual_sources.h"
 #include "dataset/virtual_dataset.h"
 
 struct open_series {

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "dataset/private.h"
-#include "dataset/sources.h"
+#include "dataset/virtual_sources.h"
 
 static int get_sources(struct sfs_file *file, struct sources **sources)
 {

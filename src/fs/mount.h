@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "fs/entry_names.h"
-#include "fs/daemon/background_commit.h"
+#include "fs/daemon/commit_and_share.h"
 #include "fs/daemon/follow_timer.h"
 #include "fs/fresh_frames.h"
 #include "fs/fuse.h"

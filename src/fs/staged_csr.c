@@ -10,7 +10,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
-#include "fs/daemon/background_commit.h"
+#include "fs/daemon/commit_and_share.h"
 #include "fs/growing_bytes.h"
 #include "fs/temporary.h"
 #include "fs/staged_writes.h"

@@ -1,4 +1,4 @@
-/* Opening files with libhdf5, the lock around it, and its reasons for failing. */
+/* Opening files with libhdf5, flushing and closing them. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,108 +12,7 @@
 #include "hdf5/version.h"
 #include "store/store.h"
 
-#define PIECE_NANOS 3000000
-
-static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
-/* A ticket: held by the thread that gets the library lock next, so that a thread that has just
- * released that lock queues here. */
-static pthread_mutex_t next_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hdf5 *open_files;
-static _Thread_local char reason[512];
-
-static void renew_doubtful(void);
-
-void library_enter(void)
-{
-    static _Thread_local bool silenced;
-    pthread_mutex_lock(&next_lock);
-    pthread_mutex_lock(&library_lock);
-    pthread_mutex_unlock(&next_lock);
-    if (!silenced)
-        silenced = H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0;
-    renew_doubtful();
-    driver_failure(); /* what was before is forgotten */
-    driver_refused();
-    driver_moved();
-}
-
-void library_leave(void)
-{
-    pthread_mutex_unlock(&library_lock);
-}
-
-int library_leave_with(int error)
-{
-    int moved = driver_moved();
-    library_leave();
-    return moved ? moved : error;
-}
-
-uint64_t piece_begin(void)
-{
-    return clock_now() + PIECE_NANOS;
-}
-
-uint64_t piece_prolong(uint64_t piece)
-{
-    uint64_t now = clock_now(), spent = now + PIECE_NANOS - piece;
-    return now + (spent > PIECE_NANOS ? spent : PIECE_NANOS);
-}
-
-bool piece_is_over(uint64_t piece)
-{
-    return clock_now() >= piece;
-}
-
-const char *hdf5_error(void)
-{
-    return reason;
-}
-
-/* Upward from the innermost call: the first reason that is not about looking for plugin files,
- * which only says that one directory of several does not exist. */
-static herr_t take_reason(unsigned n, const H5E_error2_t *error, void *data)
-{
-    (void)data;
-    if (n == 0 || error->maj_num != H5E_PLUGIN) {
-        snprintf(reason, sizeof(reason), "%s", error->desc ? error->desc : "unknown error");
-        if (error->maj_num != H5E_PLUGIN)
-            return 1; /* enough */
-    }
-    return 0;
-}
-
-int library_failed(int error)
-{
-    snprintf(reason, sizeof(reason), "libhdf5 gives no reason");
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_reason, NULL);
-    H5Eclear2(H5E_DEFAULT);
-    int failure = driver_failure();
-    return failure ? failure : error;
-}
-
-void library_reason(const char *why)
-{
-    snprintf(reason, sizeof(reason), "%.*s", (int)sizeof(reason) - 1, why);
-}
-
-int library_failed_because(int error, const char *why)
-{
-    library_reason(why);
-    H5Eclear2(H5E_DEFAULT);
-    return error;
-}
-
-int library_has_read(int error)
-{
-    int failure = driver_failure();
-    bool is_refused = driver_refused();
-    if (error && error != -EIO)
-        return error;
-    if (is_refused)
-        return library_failed_because(-EIO, "a source of it is refused");
-    return error || !failure ? error : library_failed_because(failure, "a source cannot be read");
-}
 
 int file_superblock(struct store *store, struct superblock *superblock)
 {
@@ -418,7 +317,7 @@ int local_renew(struct hdf5 *hdf5)
  * continuation, a buffer that was not filled. It takes them for whole from then on. So what it
  * knows of a file is forgotten after one: by opening the file again, as soon as that can be read.
  * A process of its own that can change the file is ended instead. */
-static void renew_doubtful(void)
+void files_renew_doubtful(void)
 {
     struct hdf5 *hdf5;
     if (driver_is_discarding()) /* what others have changed must not be lost */

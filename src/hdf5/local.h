@@ -1,4 +1,4 @@
-/* The calls of hdf5.h as libhdf5 does them in this very process: what calls.c passes on to,
+/* The calls of hdf5.h as libhdf5 does them in this very process: what local_or_remote.c passes on to,
  * and what a worker does for another process. Everything is as it is said there. */
 #ifndef SPARSEFS_HDF5_LOCAL_H
 #define SPARSEFS_HDF5_LOCAL_H

@@ -83,6 +83,9 @@ int library_failed_because(int error, const char *why);
  * there, and shows the fill value. */
 int library_has_read(int error);
 
+/* Opens files again of which libhdf5 may keep half of what it wanted to read, with the lock (file.c). */
+void files_renew_doubtful(void);
+
 struct superblock;
 
 /* The superblock as it is now (file.c), without the lock. -EINVAL: it is damaged, which is the reason; errors

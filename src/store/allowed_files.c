@@ -228,15 +228,8 @@ static int walk_to(struct walk *walk, const char *folder, const char *name)
 
 /* ---- Judging ---- */
 
-/* Which classes of users other than the owner and the opener see what is read. */
-struct audience {
-    bool has_others, has_group;
-    gid_t group;
-};
-
-/* Whether all of them have a permission: S_IRGRP and S_IROTH, or S_IXGRP and S_IXOTH. */
-static bool all_may(const struct audience *audience, const struct stat *st, mode_t group,
-                    mode_t others)
+bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
+                  mode_t others)
 {
     bool group_may = st->st_mode & group && st->st_gid == audience->group;
     return st->st_mode & others || (!audience->has_others && (!audience->has_group || group_may));
@@ -254,7 +247,7 @@ static bool is_open_way(const struct audience *audience, const char *folder, con
     while (is_open && (part = strsep(&left, "/"))) {
         if (!*part)
             continue;
-        int next = all_may(audience, &st, S_IXGRP, S_IXOTH)
+        int next = audience_may(audience, &st, S_IXGRP, S_IXOTH)
                        ? openat(at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC)
                        : -1;
         is_open = next >= 0 && fstat(next, &st) == 0;
@@ -284,7 +277,8 @@ static bool shows_too_much(const struct store *store, const struct folders *fold
     struct audience audience = {
         .has_others = shown & S_IROTH, .has_group = shown & S_IRGRP, .group = own.st_gid};
     bool is_vouched = folders->vouched && is_below(folders->vouched, path) && st->st_mode & S_IROTH;
-    return (own.st_uid != st->st_uid && !is_vouched) || !all_may(&audience, st, S_IRGRP, S_IROTH) ||
+    return (own.st_uid != st->st_uid && !is_vouched) ||
+           !audience_may(&audience, st, S_IRGRP, S_IROTH) ||
            !is_open_way(&audience, from, path, st);
 }
 
@@ -368,73 +362,7 @@ static int search(const struct store *store, const struct folders *folders, size
     return was_outside && !is_told ? -EXDEV : -ENOENT;
 }
 
-/* ---- What may be written ---- */
-
-static const char signature[] = "\x89HDF\r\n\x1a\n";
-
-static bool is_hdf5(int fd)
-{
-    char head[sizeof(signature) - 1];
-    return pread(fd, head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
-           memcmp(head, signature, sizeof(head)) == 0;
-}
-
-static bool is_own(const struct store *store, const struct stat *own, const struct store_found *at)
-{
-    pthread_mutex_t *lock = (pthread_mutex_t *)&store->change; /* guards the names */
-    pthread_mutex_lock(lock);
-    bool is_beside = (store->journal && strcmp(store->journal, at->path) == 0) ||
-                     (store->counter && strcmp(store->counter, at->path) == 0);
-    pthread_mutex_unlock(lock);
-    return is_beside || (own->st_dev == at->st.st_dev && own->st_ino == at->st.st_ino);
-}
-
-/* Who made the HDF5 file says what is written, with the rights of who has opened it. *why: what of
- * it is not to be. */
-static int judge_write(const struct store *store, const struct store_found *found, const char **why)
-{
-    struct stat own;
-    if (store->image || store->fd < 0 || fstat(store->fd, &own) < 0) {
-        *why = "the HDF5 file is in memory";
-        return -EPERM;
-    }
-    const struct store_reach *allowed = &store->reach.allowed;
-    mode_t shown = own.st_mode | allowed->shown;
-    struct audience audience = {
-        .has_others = shown & S_IWOTH, .has_group = shown & S_IWGRP, .group = own.st_gid};
-    *why = is_own(store, &own, found) ? "it is the HDF5 file itself, or belongs to it"
-           : found->st.st_nlink != 1  ? "it has more names than one"
-           : own.st_uid != found->st.st_uid && own.st_uid != 0
-               ? "it is not of the owner of the HDF5 file"
-           : allowed->for_others && !all_may(&audience, &found->st, S_IWGRP, S_IWOTH)
-               ? "others would write what its owner does not let them write (allow_other)"
-               : NULL;
-    return *why ? -EPERM : 0;
-}
-
 /* ---- The outside ---- */
-
-int store_open_raw(const struct store *store, const char *name, int *fd, const char **why)
-{
-    struct store_found found;
-    *why = NULL;
-    int error = store_find(store, STORE_RAW, name, &found);
-    if (error) {
-        *why = store_refusal(error);
-        return error;
-    }
-    error = judge_write(store, &found, why);
-    if (!error)
-        *fd = store_found_open(&found, O_RDWR);
-    store_found_free(&found);
-    if (error || *fd < 0)
-        return error ? error : *fd;
-    if (!is_hdf5(*fd))
-        return 0;
-    *why = "it is an HDF5 file";
-    close(*fd);
-    return -EPERM;
-}
 
 int store_folder(const struct store *store)
 {

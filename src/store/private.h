@@ -89,7 +89,7 @@ struct store {
     const struct store_found *found; /* while opening: it, not the path, is used; or NULL */
     struct why *why;                 /* until store_opened: takes its errors; NULL: the log does */
     int folder;               /* that the file is in: all names in it are used relative to it */
-    pthread_mutex_t raw_lock; /* guards the next two (unsynced_raw.c): */
+    pthread_mutex_t raw_lock; /* guards the next two (external_raw_unsynced.c): */
     struct raw *raw;          /* files that are to be synced, the longest written first */
     unsigned n_raw;
     pthread_mutex_t folder_lock; /* folder_lock keeps the folder open, for users who do not hold
@@ -177,7 +177,17 @@ struct store {
                                    * changed */
 };
 
-/* unsynced_raw.c: what was written of external raw data is durable, or an error of fsync(2) is told, once;
+/* Which classes of users other than the owner and the opener have to do with a file. */
+struct audience {
+    bool has_others, has_group;
+    gid_t group;
+};
+
+/* Whether all of them have a permission: S_IRGRP and S_IROTH, or others' (allowed_files.c). */
+bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
+                  mode_t others);
+
+/* external_raw_unsynced.c: what was written of external raw data is durable, or an error of fsync(2) is told, once;
  * and forgetting of it. */
 int unsynced_raw_sync(struct store *store);
 void unsynced_raw_forget(struct store *store);

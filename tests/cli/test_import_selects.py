@@ -212,7 +212,7 @@ def window_sums(values, reach):
 
 def stands_out(image, usable, background, sigma):
     """More than so many sigma above the mean of a ring: 15 x 15 without the 7 x 7 in its middle. Sums of
-    what tests have are exact; what comes then is done in the order of above_background.c."""
+    what tests have are exact; what comes then is done in the order of above_sigma.c."""
     values = np.where(background, image, 0).astype(float)
     n, total, squares = (window_sums(a, 7) - window_sums(a, 3)
                          for a in (background.astype(float), values, values * values))

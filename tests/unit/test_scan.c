@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/compare.h"
+#include "cli/defined_bits.h"
 #include "cli/scan.h"
 
 #define MOST  6000

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "dataset/translate.h"
+#include "dataset/virtual_axes.h"
 
 static void elements_of_an_axis(void **state)
 {

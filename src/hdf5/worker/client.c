@@ -1,4 +1,4 @@
-/* Starting a worker, ending it, and what it is told besides questions (client_strikes.c). */
+/* Starting a worker, ending it, and what it is told besides questions (client_ask.c). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -84,16 +84,21 @@ int client_end_worker(struct client *client);
 /* Where errors of its file are said (why_say). */
 struct why *client_why(const struct client *client);
 
-/* ---- client_strikes.c ---- */
-
-#define CLIENT_MOST_STRIKES 2 /* times that an object may end a worker */
+/* ---- client_ask.c ---- */
 
 /* Logs how the worker ended that was asked for something of an object. Returns whether that is to blame:
  * not if another process has killed it. */
 bool client_bury(struct client *client, enum worker_call call, uint64_t object, int error);
 
-/* Notes that an object has ended a worker. */
+/* ---- client_strikes.c ---- */
+
+#define CLIENT_MOST_STRIKES 2 /* times that an object may end a worker */
+
+/* Notes that an object has ended a worker; without memory it is not counted. */
 void client_strike(struct client *client, uint64_t object);
+
+/* Whether it has done so too often to be asked about; then hdf5_error() says how it ended last. */
+bool client_refuses(const struct client *client, uint64_t object);
 
 /* ---- client_kept_answers.c: answers that are kept (answers_kept.h) ---- */
 

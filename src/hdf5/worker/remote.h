@@ -1,4 +1,4 @@
-/* The calls of hdf5.h, done by a worker: what calls.c passes on to. Everything is as it is
+/* The calls of hdf5.h, done by a worker: what local_or_remote.c passes on to. Everything is as it is
  * said there; besides, everything is -EIO for which a worker has ended twice. Calls about a file
  * wait for each other. Of those that only read a wait ends with -EINTR when nobody wants the answer
  * any more (interrupt.h), but not of remote_renew, remote_dataset_renew and remote_type_equal;

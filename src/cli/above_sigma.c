@@ -1,7 +1,7 @@
 /* Sums over squares around every element, in time that is that of a few additions for each,
  * whatever their values. Nothing is ever subtracted from a sum: a large value that a window has
  * left behind would leave its rounding error there. */
-#include "cli/above_background.h"
+#include "cli/above_sigma.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* Which of many elements are defined, as bits: in plain C, and with vectors that processors may
  * lack, of which the fastest there are is chosen when the program runs. */
-#ifndef SPARSEFS_CLI_COMPARE_H
-#define SPARSEFS_CLI_COMPARE_H
+#ifndef SPARSEFS_CLI_DEFINED_BITS_H
+#define SPARSEFS_CLI_DEFINED_BITS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* Taking the mappings of a virtual dataset out of the file, and finding those of a place. */
-#include "dataset/mapping.h"
+#include "dataset/virtual_mapping.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include "cache/cache.h"
 #include "common/interrupt.h"
 #include "dataset/series.h"
-#include "dataset/translate.h"
+#include "dataset/virtual_axes.h"
 #include "dataset/virtual_dataset.h"
 
 /* What libhdf5 keeps of the sources, where it reads them, as a share of the cache's limit. */

@@ -1,6 +1,6 @@
 /* Commits: on request, and in the background at regular intervals. Thread-safe. */
-#ifndef SPARSEFS_FS_DAEMON_BACKGROUND_COMMIT_H
-#define SPARSEFS_FS_DAEMON_BACKGROUND_COMMIT_H
+#ifndef SPARSEFS_FS_DAEMON_COMMIT_AND_SHARE_H
+#define SPARSEFS_FS_DAEMON_COMMIT_AND_SHARE_H
 
 #include "fs/fresh_frames.h"
 #include "sparsefs/sparsefs.h"

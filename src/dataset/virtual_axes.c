@@ -1,5 +1,5 @@
 /* Regular selections, axis by axis. */
-#include "dataset/translate.h"
+#include "dataset/virtual_axes.h"
 
 bool axis_simplify(struct hdf5_axis *axis, bool is_numbered)
 {

@@ -1,5 +1,5 @@
 /* Comparing elements, 64 at a time. Knows nothing of what is made of the results. */
-#include "cli/compare.h"
+#include "cli/defined_bits.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Commits of one file, and the number of failed background commits. */
-#include "fs/daemon/background_commit.h"
+#include "fs/daemon/commit_and_share.h"
 
 #include <errno.h>
 #include <pthread.h>

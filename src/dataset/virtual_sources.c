@@ -3,7 +3,7 @@
  * A file is known by device and inode, so that however it is named it is opened once, and the file
  * whose virtual dataset names itself is used as it is. Files that are in use stay open; of the
  * others so many that there are MOST_FILES. With a file its sources are closed. */
-#include "dataset/sources.h"
+#include "dataset/virtual_sources.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Finding elements of an image that stand out of what surrounds them. */
-#ifndef SPARSEFS_CLI_ABOVE_BACKGROUND_H
-#define SPARSEFS_CLI_ABOVE_BACKGROUND_H
+#ifndef SPARSEFS_CLI_ABOVE_SIGMA_H
+#define SPARSEFS_CLI_ABOVE_SIGMA_H
 
 #include <stddef.h>
 

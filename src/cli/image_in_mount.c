@@ -1,5 +1,5 @@
 /* Looks through the mounts for one of a file. */
-#include "cli/mounted.h"
+#include "cli/image_in_mount.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 /* The mappings of a virtual dataset, for the files that read through them. */
-#ifndef SPARSEFS_DATASET_MAPPING_H
-#define SPARSEFS_DATASET_MAPPING_H
+#ifndef SPARSEFS_DATASET_VIRTUAL_MAPPING_H
+#define SPARSEFS_DATASET_VIRTUAL_MAPPING_H
 
 #include "dataset/private.h"
-#include "dataset/sources.h"
+#include "dataset/virtual_sources.h"
 #include "hdf5/hdf5.h"
 
 /* A source under the names that it has after blocks were numbered. */

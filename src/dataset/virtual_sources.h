@@ -1,8 +1,8 @@
 /* The sources of virtual datasets: datasets of this and of other files, which are opened when they
  * are first needed, and kept open with a bound. One table serves a file and all files that its
  * virtual datasets lead to. Thread-safe. */
-#ifndef SPARSEFS_DATASET_SOURCES_H
-#define SPARSEFS_DATASET_SOURCES_H
+#ifndef SPARSEFS_DATASET_VIRTUAL_SOURCES_H
+#define SPARSEFS_DATASET_VIRTUAL_SOURCES_H
 
 #include <stdbool.h>
 

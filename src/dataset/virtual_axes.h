@@ -1,7 +1,7 @@
 /* From a box of a virtual dataset to boxes of a source, by one mapping: arithmetic of regular
  * selections (hdf5_axis), which knows no files. Thread-safe: it has no state. */
-#ifndef SPARSEFS_DATASET_TRANSLATE_H
-#define SPARSEFS_DATASET_TRANSLATE_H
+#ifndef SPARSEFS_DATASET_VIRTUAL_AXES_H
+#define SPARSEFS_DATASET_VIRTUAL_AXES_H
 
 #include "common/box.h"
 #include "hdf5/hdf5.h"
