@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "buffer.h"
-#include "cli/scan.h"
+#include "cli/find_defined.h"
 #include "format/structure.h"
 #include "selection/runs.h"
 #include "selection/selection.h"

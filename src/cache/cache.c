@@ -9,7 +9,7 @@
 
 #include "cache/private.h"
 #include "common/interrupt.h"
-#include "common/workers.h"
+#include "common/thread_pool.h"
 #include "chunk/piece.h"
 #include "store/store.h"
 

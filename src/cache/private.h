@@ -50,7 +50,7 @@
 #include "cache/cache.h"
 #include "common/hash.h"
 #include "common/pool.h"
-#include "common/workers.h"
+#include "common/thread_pool.h"
 #include "layout/layout.h"
 
 #define STRIPES 32

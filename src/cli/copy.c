@@ -10,7 +10,7 @@
 
 #include "cli/slabs.h"
 #include "cli/progress.h"
-#include "cli/selected.h"
+#include "cli/selected_dataset.h"
 #include "common/thread.h"
 
 #define MOST_THREADS 8

@@ -5,7 +5,7 @@
 
 #include "cli/criteria.h"
 #include "cli/roi_and_points.h"
-#include "cli/scan.h"
+#include "cli/find_defined.h"
 
 struct copy {
     struct sfs_dataset *from, *to; /* of the same dims and datatype */

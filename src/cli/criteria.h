@@ -4,7 +4,7 @@
 #define SPARSEFS_CLI_CRITERIA_H
 
 #include "cli/pixel_mask.h"
-#include "cli/scan.h"
+#include "cli/find_defined.h"
 
 /* What the command line asks for. */
 struct criteria_asked {

@@ -10,7 +10,7 @@
 #include "cli/options.h"
 #include "cli/open_source.h"
 #include "cli/tree.h"
-#include "cli/value.h"
+#include "cli/print_element.h"
 
 static const char help[] =
     "usage: sparsectl dump [options] FILE:DATASET\n"

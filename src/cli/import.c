@@ -10,7 +10,7 @@
 #include "cli/copy_sequences.h"
 #include "cli/linked.h"
 #include "cli/options.h"
-#include "cli/selected.h"
+#include "cli/selected_dataset.h"
 #include "cli/tree.h"
 
 static const char help[] =

@@ -10,7 +10,7 @@
 #include "cli/filter_sample.h"
 #include "cli/open_source.h"
 #include "common/thread.h"
-#include "common/workers.h"
+#include "common/thread_pool.h"
 
 #define MOST_BLOCKS  UINT16_MAX /* of a selection with coordinates of 2 bytes */
 #define MOST_WORKERS 8

@@ -9,7 +9,7 @@
 #include "cache/cache.h"
 #include "common/box.h"
 #include "common/interrupt.h"
-#include "dataset/ahead.h"
+#include "dataset/read_ahead.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "dataset/virtual_dataset.h"

@@ -7,7 +7,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
-#include "common/workers.h"
+#include "common/thread_pool.h"
 #include "dataset/private.h"
 #include "chunk/piece.h"
 #include "layout/sparse.h"

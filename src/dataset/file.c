@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/size.h"
 #include "common/thread.h"
-#include "dataset/ahead.h"
+#include "dataset/read_ahead.h"
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "dataset/virtual_sources.h"

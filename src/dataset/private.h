@@ -48,7 +48,7 @@ struct sfs_dataset {
     struct {
         unsigned running; /* prefetches of its chunks */
         unsigned wrong;   /* prefetched chunks that were not read */
-    } ahead;              /* of ahead.c */
+    } ahead;              /* of read_ahead.c */
     /* Of the running commit; ends are of the first dim: */
     uint64_t committed_end;
     uint64_t flush_end;  /* that is being committed */

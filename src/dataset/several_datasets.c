@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "dataset/ahead.h"
+#include "dataset/read_ahead.h"
 #include "dataset/private.h"
 #include "dataset/transfer.h"
 #include "dataset/virtual_dataset.h"

@@ -8,7 +8,7 @@
 #include "cache/cache.h"
 #include "common/interrupt.h"
 #include "common/log.h"
-#include "common/workers.h"
+#include "common/thread_pool.h"
 #include "dataset/virtual_part.h"
 #include "store/store.h"
 

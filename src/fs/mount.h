@@ -15,7 +15,7 @@
 #include "fs/fresh_frames.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
-#include "fs/listing.h"
+#include "fs/kept_links.h"
 #include "fs/daemon/loop.h"
 #include "fs/staged_csr.h"
 #include "fs/node.h"
@@ -24,7 +24,7 @@
 #include "fs/removed_names.h"
 #include "fs/staged_writes.h"
 #include "fs/temporary.h"
-#include "fs/times.h"
+#include "fs/frame_times.h"
 
 #define MOUNT_BECOMING 16
 
@@ -41,7 +41,7 @@ struct mount {
     pthread_rwlock_t tree_lock;
     atomic_uint removals;          /* of links */
     bool is_writable;              /* or, of a folder, files in it may be */
-    atomic_bool opens_directories; /* the kernel must do so (dir.c) */
+    atomic_bool opens_directories; /* the kernel must do so (readdir.c) */
     atomic_bool times_drop_pages;  /* another time of change invalidates the kernel's pages */
     /* By hash of the frame: held while a temporary file becomes it. */
     pthread_mutex_t becoming[MOUNT_BECOMING];
@@ -97,7 +97,7 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, d
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
                           struct inode inode, struct stat *st, double *timeout);
 
-/* The frame by which times.h knows when a view was written. */
+/* The frame by which frame_times.h knows when a view was written. */
 uint64_t mount_frame_of_times(struct inode inode);
 
 /* Whether a view shows header and fill values alone, whatever there is: it was truncated and not
@@ -215,7 +215,7 @@ int group_find(struct mount *mount, const struct node *group);
 /* Its content as of now. The caller frees *text. -ESTALE: the node is no group. */
 int group_text(struct mount *mount, const struct node *group, char **text, size_t *n);
 
-/* ---- dir.c: directories ---- */
+/* ---- readdir.c: directories ---- */
 
 /* readdir, or readdirplus: entries from `offset` on are wanted, of at most `size` bytes. */
 struct directory_read {
@@ -235,7 +235,7 @@ void directory_close(struct mount *mount, struct directory *directory);
 void directory_read_open(struct mount *mount, struct directory *directory,
                          const struct directory_read *read);
 
-/* ---- in_folder.c: what is the folder's: all above the root groups of its files ---- */
+/* ---- folder_lookup.c: what is the folder's: all above the root groups of its files ---- */
 
 /* As mount_lookup of a name, and mount_attributes. */
 int mount_lookup_in_folder(struct mount *mount, const struct node *directory, const char *name,

@@ -59,7 +59,7 @@ bool hdf5_has_workers(void);
 void hdf5_keep_answers(size_t bytes);
 
 /* Whether of files that are opened from now on, and not followed, what is plain is answered by our
- * own reader (direct.h) as long as they are only read, so that a process is started for those of
+ * own reader (own_reader.h) as long as they are only read, so that a process is started for those of
  * which something else is asked. Initially not. Before there are threads. */
 void hdf5_answer_directly(bool on);
 

@@ -1,6 +1,6 @@
 /* Encoding selections as H5Sencode does: the dataspace's extent, then what is selected in it. Which
  * form is the smallest is known from the number of blocks and the largest number alone. */
-#include "selection/blocks.h"
+#include "selection/runs_to_blocks.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "hdf5/direct.h"
+#include "hdf5/own_reader.h"
 #include "hdf5/worker/wire.h"
 #include "store/store.h"
 

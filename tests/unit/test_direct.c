@@ -1,5 +1,5 @@
 /* Our own reader: how long it may take, where the disk is slow, and what it says of a file that is
- * written to. That it says what libhdf5 says is the affair of direct.c. */
+ * written to. That it says what libhdf5 says is the affair of own_reader.c. */
 #include "support.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hdf5/direct.h"
+#include "hdf5/own_reader.h"
 #include "store/store.h"
 
 #define PATH    "file.h5"

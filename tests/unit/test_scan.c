@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/defined_bits.h"
-#include "cli/scan.h"
+#include "cli/find_defined.h"
 
 #define MOST  6000
 #define SIZES 4

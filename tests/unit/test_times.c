@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "fs/times.h"
+#include "fs/frame_times.h"
 
 static const struct timespec long_ago = {.tv_sec = 1000};
 
@@ -132,10 +132,8 @@ static void what_is_set_is_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_what_was_written_is_new),
-        cmocka_unit_test(a_later_time_stays),
-        cmocka_unit_test(what_is_forgotten_is_not_old),
-        cmocka_unit_test(what_was_set_is_kept),
+        cmocka_unit_test(only_what_was_written_is_new), cmocka_unit_test(a_later_time_stays),
+        cmocka_unit_test(what_is_forgotten_is_not_old), cmocka_unit_test(what_was_set_is_kept),
         cmocka_unit_test(what_is_set_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

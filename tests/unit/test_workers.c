@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "common/thread.h"
-#include "common/workers.h"
+#include "common/thread_pool.h"
 
 struct marks {
     atomic_uint called[1000];

@@ -1,9 +1,7 @@
-/* Starting a worker, ending it, and what it is told besides questions (client_ask.c). */
+/* Starting a worker, and what it is told besides questions (client_ask.c). */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -60,27 +58,6 @@ void client_request(struct wire *wire, enum worker_call call)
     wire_uint(wire, call);
 }
 
-static void close_others(struct client *client)
-{
-    for (size_t i = 1; i < CLIENT_MOST_OTHERS; i++) {
-        store_close(client->others[i]);
-        client->others[i] = NULL;
-    }
-}
-
-int client_end_worker(struct client *client)
-{
-    int status = 0;
-    if (client->socket < 0)
-        return 0;
-    close(client->socket);
-    client->socket = -1;
-    client->is_owed = false;
-    close_others(client);
-    (void)zygote_end(&zygote_of_libhdf5, client->pid, &status);
-    return status;
-}
-
 void client_destroy(struct client *client)
 {
     if (!client)
@@ -96,20 +73,6 @@ void client_destroy(struct client *client)
     wire_free(&client->out);
     pthread_mutex_destroy(&client->lock);
     free(client);
-}
-
-void client_say_end(int error, int status, uint64_t timeout, char *text, size_t n)
-{
-    if (error == -ETIMEDOUT)
-        snprintf(text, n, "it did not answer for %.1f s", (double)timeout / 1e9);
-    else if (error == -EPROTO)
-        snprintf(text, n, "its answer cannot be");
-    else if (error != -EPIPE)
-        snprintf(text, n, "%s", strerror(-error));
-    else if (WIFSIGNALED(status))
-        snprintf(text, n, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else
-        snprintf(text, n, "exit code %d", WEXITSTATUS(status));
 }
 
 struct why *client_why(const struct client *client)

@@ -78,13 +78,13 @@ static inline bool client_is_changing(const struct client *client)
  * cannot be started; -ENOMEM; errors of opening. */
 int client_begin(struct client *client);
 
-/* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
-int client_end_worker(struct client *client);
-
 /* Where errors of its file are said (why_say). */
 struct why *client_why(const struct client *client);
 
-/* ---- client_ask.c ---- */
+/* ---- client_end.c ---- */
+
+/* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
+int client_end_worker(struct client *client);
 
 /* Logs how the worker ended that was asked for something of an object. Returns whether that is to blame:
  * not if another process has killed it. */

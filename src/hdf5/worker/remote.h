@@ -10,7 +10,7 @@
 
 struct remote;
 
-/* timeout: see client.h. directly: what can be answered without libhdf5 is (hdf5/direct.h), of a
+/* timeout: see client.h. directly: what can be answered without libhdf5 is (hdf5/own_reader.h), of a
  * store that is not followed, as long as it is only read; no process is started before one is
  * needed. */
 int remote_open(struct store *store, uint64_t timeout, bool directly, struct remote **remote,

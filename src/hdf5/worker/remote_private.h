@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/hash.h"
-#include "hdf5/direct.h"
+#include "hdf5/own_reader.h"
 #include "hdf5/worker/client.h"
 #include "hdf5/worker/answers_ahead.h"
 #include "hdf5/worker/remote.h"

@@ -3,8 +3,8 @@
  * written long ago, among very many, only a time is kept that is not earlier than theirs and stands
  * for all frames of their dataset. Objects are known by their numbers (struct node). Thread-safe.
  */
-#ifndef SPARSEFS_FS_TIMES_H
-#define SPARSEFS_FS_TIMES_H
+#ifndef SPARSEFS_FS_FRAME_TIMES_H
+#define SPARSEFS_FS_FRAME_TIMES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* The dataset of what was selected. Frames of which nothing was have no chunks there. */
-#include "cli/selected.h"
+#include "cli/selected_dataset.h"
 
 #include <errno.h>
 #include <stdio.h>

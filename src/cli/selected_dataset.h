@@ -1,8 +1,8 @@
 /* What was selected of frames that are stored in full: NAME_selected beside a dataset NAME, a dense
  * dataset of bytes with its dims, in which an element of such a frame is 1 if it would have been
  * defined anyway, and all others 0. Every HDF5 program reads it. */
-#ifndef SPARSEFS_CLI_SELECTED_H
-#define SPARSEFS_CLI_SELECTED_H
+#ifndef SPARSEFS_CLI_SELECTED_DATASET_H
+#define SPARSEFS_CLI_SELECTED_DATASET_H
 
 #include "cli/cli.h"
 

@@ -7,7 +7,7 @@
  *
  * Where few rows are alike as a whole but many parts of them are (discs, bands), tall blocks are
  * fewer: each interval of columns that stands in consecutive rows is a block of its own. */
-#include "selection/blocks.h"
+#include "selection/runs_to_blocks.h"
 
 #include <errno.h>
 #include <stdlib.h>

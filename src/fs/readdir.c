@@ -1,5 +1,5 @@
 /* Listings. Names in the directories of a dataset are computed from the offset; only the links of
- * groups are read (listing.h).
+ * groups are read (kept_links.h).
  *
  * Where the kernel permits it directories are not opened: a reader has no state but its offset,
  * and two of four requests per directory are saved. The offset of an entry, at which it and what

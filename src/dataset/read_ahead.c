@@ -1,6 +1,6 @@
 /* Readers are told apart by position: a read of a box that begins in or right behind the chunks of
  * an earlier one, and ends behind them, continues that stream. */
-#include "dataset/ahead.h"
+#include "dataset/read_ahead.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "cache/cache.h"
 #include "common/clock.h"
-#include "common/workers.h"
+#include "common/thread_pool.h"
 #include "dataset/virtual_dataset.h"
 #include "layout/layout.h"
 

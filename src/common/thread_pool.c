@@ -1,6 +1,6 @@
 /* A list of batches, of which workers and the submitting thread take one index at a time; and a
  * list of pastimes, which are run when there is no batch. */
-#include "common/workers.h"
+#include "common/thread_pool.h"
 
 #include <errno.h>
 #include <pthread.h>

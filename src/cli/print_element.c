@@ -1,5 +1,5 @@
 /* Numbers are written here, as there may be very many of them; the rest through the library. */
-#include "cli/value.h"
+#include "cli/print_element.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

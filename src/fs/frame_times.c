@@ -1,7 +1,7 @@
 /* A table of places, each for any of many frames: a frame that finds its place taken by another one
  * takes it over, and the time of the other one becomes that of its whole dataset. What was set is
  * in a table of its own. */
-#include "fs/times.h"
+#include "fs/frame_times.h"
 
 #include <errno.h>
 #include <pthread.h>

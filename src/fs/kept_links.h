@@ -2,7 +2,7 @@
  * group. Thread-safe.
  *
  * A reader of a directory continues from a place, and has no other state, as directories are not
- * opened (dir.c). For every link that exists all the time to be found exactly once, places are
+ * opened (readdir.c). For every link that exists all the time to be found exactly once, places are
  * constant while links come and go: first, by name, the links that were there before the first
  * change, at the places that they had; behind them new links, in the order in which they were
  * made. To reproduce that only the new links, and the removed ones of the former, are remembered.
@@ -10,8 +10,8 @@
  * The links of a group are read once for all readers that list it at the same time, by whatever
  * path, unless they change meanwhile. Listings that are not read to the end are dropped when
  * others need the memory: there is a common limit. */
-#ifndef SPARSEFS_FS_LISTING_H
-#define SPARSEFS_FS_LISTING_H
+#ifndef SPARSEFS_FS_KEPT_LINKS_H
+#define SPARSEFS_FS_KEPT_LINKS_H
 
 #include "fs/node.h"
 #include "sparsefs/sparsefs.h"

@@ -1,6 +1,6 @@
 /* Looking through elements for those that are to be defined, at memory speed. */
-#ifndef SPARSEFS_CLI_SCAN_H
-#define SPARSEFS_CLI_SCAN_H
+#ifndef SPARSEFS_CLI_FIND_DEFINED_H
+#define SPARSEFS_CLI_FIND_DEFINED_H
 
 #include "cli/cli.h"
 

@@ -1,7 +1,7 @@
 /* Lists of blocks: runs cut into boxes. For the encoder. All coordinates are in elements; ends are
  * inclusive, as in encoded selections. The runs lie in the extent, whose rank is at least 1. */
-#ifndef SPARSEFS_SELECTION_BLOCKS_H
-#define SPARSEFS_SELECTION_BLOCKS_H
+#ifndef SPARSEFS_SELECTION_RUNS_TO_BLOCKS_H
+#define SPARSEFS_SELECTION_RUNS_TO_BLOCKS_H
 
 #include "selection/private.h"
 

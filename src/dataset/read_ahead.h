@@ -1,7 +1,7 @@
 /* Reading ahead: while a dataset is read in order, idle workers decode the chunks that come next
  * into the cache. One for all files over one cache. Thread-safe. */
-#ifndef SPARSEFS_DATASET_AHEAD_H
-#define SPARSEFS_DATASET_AHEAD_H
+#ifndef SPARSEFS_DATASET_READ_AHEAD_H
+#define SPARSEFS_DATASET_READ_AHEAD_H
 
 #include "dataset/private.h"
 

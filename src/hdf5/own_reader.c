@@ -1,5 +1,5 @@
 /* Answers from the store. */
-#include "hdf5/direct.h"
+#include "hdf5/own_reader.h"
 
 #include <errno.h>
 #include <stdlib.h>

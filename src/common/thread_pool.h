@@ -1,7 +1,7 @@
 /* Threads that work for others. They start when there is something for them to do first, so that a
  * process may fork before. Thread-safe. */
-#ifndef SPARSEFS_COMMON_WORKERS_H
-#define SPARSEFS_COMMON_WORKERS_H
+#ifndef SPARSEFS_COMMON_THREAD_POOL_H
+#define SPARSEFS_COMMON_THREAD_POOL_H
 
 #include <stddef.h>
 

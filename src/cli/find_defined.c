@@ -1,5 +1,5 @@
 /* Making intervals of what comparing elements gives, and packing what lies in them. */
-#include "cli/scan.h"
+#include "cli/find_defined.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "common/box.h"
 #include "format/datatype_message.h"
 #include "format/plain_type.h"
-#include "hdf5/direct.h"
+#include "hdf5/own_reader.h"
 #include "hdf5/private.h"
 
 #define PREFIX_BYTES 2 /* of an encoded datatype: the type of the message, and a version */

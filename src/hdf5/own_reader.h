@@ -7,8 +7,8 @@
  * system does not end, of a disk or server that does not answer, cannot be ended here either. When
  * it has passed nothing is said of the file any more, so that it is lost once: libhdf5's process,
  * whose time is counted without the disk, is asked instead. */
-#ifndef SPARSEFS_HDF5_DIRECT_H
-#define SPARSEFS_HDF5_DIRECT_H
+#ifndef SPARSEFS_HDF5_OWN_READER_H
+#define SPARSEFS_HDF5_OWN_READER_H
 
 #include "hdf5/hdf5.h"
 
@@ -30,7 +30,7 @@ int direct_object_type(struct direct *direct, uint64_t address, enum sfs_object_
 int direct_dataset_open(struct direct *direct, uint64_t address, struct sfs_dataset_info *info,
                         struct hdf5_storage *storage);
 
-/* ---- direct_describe_type.c ---- */
+/* ---- own_reader_type.c ---- */
 
 #define DIRECT_MOST_ELEMENT ((size_t)1 << 20) /* bytes of an element, and of its JSON */
 

@@ -1,6 +1,6 @@
 /* Elements as text. */
-#ifndef SPARSEFS_CLI_VALUE_H
-#define SPARSEFS_CLI_VALUE_H
+#ifndef SPARSEFS_CLI_PRINT_ELEMENT_H
+#define SPARSEFS_CLI_PRINT_ELEMENT_H
 
 #include <stdio.h>
 
