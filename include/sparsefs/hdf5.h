@@ -764,41 +764,50 @@ static inline int sfs_h5_times(hid_t dcpl, struct sfs_dataset_create *create)
 }
 
 /* H5Dcreate2 of a sparse dataset, with the groups on the way that are missing. path is absolute.
- * dcpl gives chunk dims (H5Pset_chunk stands for H5Pset_struct_chunk), H5Pset_chunk_opts, times of
- * allocation and of filling, fill value, and the filters of the values section; the filters of
- * selection_dcpl (H5P_DEFAULT: none) are those of the selection section (H5Pset_filter2). What else
- * they hold is not looked at. The caller closes *dataset, by sfs_dataset_close. -EINVAL, too: dcpl has
- * no chunks (H5P_DEFAULT has none), they are of another rank than the dataspace, or that is not 1 to
- * SFS_MAX_RANK. */
-static inline int sfs_h5_create(struct sfs_file *file, const char *path, hid_t type, hid_t space,
-                                hid_t dcpl, hid_t selection_dcpl, struct sfs_dataset **dataset)
+ * dcpl[1] gives chunk dims (H5Pset_chunk stands for H5Pset_struct_chunk), H5Pset_chunk_opts, times of
+ * allocation and of filling, and fill value. The filters of each section are those of its property list
+ * (H5Pset_filter2; H5P_DEFAULT: none): of dcpl[0] for selections, of dcpl[1] for values, of dcpl[2] for
+ * variable-length data. What else they hold is not looked at. The caller closes *dataset, by
+ * sfs_dataset_close. -EINVAL, too: dcpl[1] has no chunks (H5P_DEFAULT has none), they are of another rank
+ * than the dataspace, or that is not 1 to SFS_MAX_RANK; dcpl[2] has filters, and the elements no parts of
+ * variable length. */
+static inline int sfs_h5_create_sections(struct sfs_file *file, const char *path, hid_t type,
+                                         hid_t space, const hid_t dcpl[SFS_SECTIONS],
+                                         struct sfs_dataset **dataset)
 {
     struct sfs_dataset_create create = {0};
-    struct sfs_filter *filters[2] = {NULL, NULL};
-    struct sfs_h5_filter *values[2] = {NULL, NULL};
+    struct sfs_filter *filters[SFS_SECTIONS] = {NULL};
+    struct sfs_h5_filter *values[SFS_SECTIONS] = {NULL};
     void *fill = NULL;
-    int error = sfs_h5_dims(space, dcpl, &create);
+    int error = sfs_h5_dims(space, dcpl[1], &create);
     if (!error)
-        error = sfs_h5_times(dcpl, &create);
+        error = sfs_h5_times(dcpl[1], &create);
     if (!error)
         error = sfs_h5_encode(type, 1, &create.type);
     if (!error)
-        error = sfs_h5_fill(type, dcpl, &fill);
-    for (int i = 0; i < 2 && !error; i++) {
-        error = sfs_h5_filters(i == 0 ? selection_dcpl : dcpl, &create.n_filters[i], &filters[i],
-                               &values[i]);
+        error = sfs_h5_fill(type, dcpl[1], &fill);
+    for (int i = 0; i < SFS_SECTIONS && !error; i++) {
+        error = sfs_h5_filters(dcpl[i], &create.n_filters[i], &filters[i], &values[i]);
         create.filters[i] = filters[i];
     }
     create.fill = fill;
     if (!error)
         error = sfs_dataset_create(file, path, &create, dataset);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < SFS_SECTIONS; i++) {
         free(filters[i]);
         free(values[i]);
     }
     free(fill);
     free((void *)create.type.bytes);
     return error;
+}
+
+/* The same without filters for variable-length data. */
+static inline int sfs_h5_create(struct sfs_file *file, const char *path, hid_t type, hid_t space,
+                                hid_t dcpl, hid_t selection_dcpl, struct sfs_dataset **dataset)
+{
+    const hid_t of_sections[SFS_SECTIONS] = {selection_dcpl, dcpl, H5P_DEFAULT};
+    return sfs_h5_create_sections(file, path, type, space, of_sections, dataset);
 }
 
 #endif

@@ -622,7 +622,8 @@ enum sfs_index_kind {
  * number that its kind does not have must be 0. */
 struct sfs_index {
     enum sfs_index_kind kind;
-    unsigned page_bits; /* arrays: log2 of the elements of a page, 1 to 31 (HDF5: 10); extensible
+    unsigned page_bits; /* arrays: log2 of the elements of a page, 1 to 31 (HDF5: 10); fixed ones: a
+                         * page, or all elements if they are fewer, has at most 256 MiB; extensible
                          * ones: pages must not be smaller than data_block_min_elements times
                          * super_block_min_blocks, nor than index_block_elements */
     /* Extensible arrays: */

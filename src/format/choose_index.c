@@ -252,6 +252,35 @@ static int choose_tree(const struct sfs_index *index, const struct superblock *s
     return error;
 }
 
+/* Of a fixed array with pages of a size that was asked for: one of them, or the block of all elements if
+ * they are fewer, and what says which pages are there, are in memory as a whole. */
+static int check_page(const struct layout_message *l, const struct superblock *superblock,
+                      const struct new_dataset *dataset, struct why *why)
+{
+    struct chunk_record_format format;
+    uint64_t n = 1, page = (uint64_t)1 << l->page_bits;
+    int error = layout_message_records(l, dataset->filtered, &format, why);
+    if (error)
+        return error;
+    for (int i = 0; i < l->rank; i++) {
+        uint64_t chunk = l->chunk_dims[i];
+        n *= dataset->max_dims[i] / chunk + (dataset->max_dims[i] % chunk != 0);
+    }
+    uint64_t n_pages = n / page;
+    page = n < page ? n : page;
+    if (page > MOST_PAGE_BYTES / chunk_record_element(&format, superblock))
+        return why_refused(why, -EINVAL,
+                           "fixed array: %" PRIu64
+                           " elements in a page (page bits %u) have more than "
+                           "%d MiB",
+                           page, l->page_bits, MOST_PAGE_BYTES >> 20);
+    if (n_pages / 8 >= MOST_PAGE_BYTES / 2)
+        return why_refused(why, -EINVAL,
+                           "fixed array: with page bits %u it has too many pages, %" PRIu64,
+                           l->page_bits, n_pages);
+    return 0;
+}
+
 int layout_message_choose(const struct layout_choice *choice, const struct superblock *superblock,
                           const struct new_dataset *dataset, struct layout_message *layout,
                           struct why *why)
@@ -269,6 +298,8 @@ int layout_message_choose(const struct layout_choice *choice, const struct super
         error = choose_array(&choice->index, &l, why);
     if (!error)
         error = choose_tree(&choice->index, superblock, dataset->filtered, &l, why);
+    if (!error && l.index == INDEX_FIXED_ARRAY && choice->index.page_bits > 0)
+        error = check_page(&l, superblock, dataset, why);
     if (error)
         return error;
     l.single_filtered = l.index == INDEX_SINGLE && dataset->filtered;

@@ -258,6 +258,23 @@ static bool decode_sectioned(const struct superblock *superblock, const struct m
     return false;
 }
 
+/* Whether it is sectioned storage of a type that is reserved. What follows is told by that type, but
+ * sections and offset size come before it, and these are those of data of its own type. */
+static bool is_reserved_storage(struct cursor c, const struct layout_message *l, unsigned *storage)
+{
+    *storage = (unsigned)cursor_uint(&c, 1);
+    for (size_t w = 0; w < sizeof(offset_size_widths) && *storage != STORAGE_TYPE_CHUNKED; w++) {
+        struct cursor at = c;
+        struct composition composition;
+        if (!decode_sections(&at, &composition) ||
+            !decode_offset_size(&at, offset_size_widths[w], &composition.offset_size))
+            continue;
+        return l->type == ((composition.first == 0 ? LAYOUT_SPARSE : 0U) |
+                           (composition.n == MAX_SECTIONS ? LAYOUT_VARIABLE_LENGTH : 0U));
+    }
+    return false;
+}
+
 /* The rest behind the type, in whichever order it makes sense. */
 static int decode_orders(const struct superblock *superblock, const struct message *message,
                          struct cursor c, struct layout_message *l, struct why *why)
@@ -272,6 +289,11 @@ static int decode_orders(const struct superblock *superblock, const struct messa
         return 0;
     if (decode_sectioned(superblock, message, c, &begin, l))
         return 0;
+    unsigned storage;
+    if (is_reserved_storage(c, &begin, &storage))
+        return why_unsupported(why,
+                               "data layout message at address %" PRIu64 ": type of storage %u",
+                               message->address, storage);
     return error ? error
                  : why_damaged(why,
                                "data layout message at address %" PRIu64

@@ -12,6 +12,7 @@
 
 /* Bytes of a node of a B-tree: it must be able to hold so many records, so that it can be split. */
 #define MOST_NODE_BYTES    (1 << 20)
+#define MOST_PAGE_BYTES    (1 << 28) /* of a new fixed array */
 #define LEAST_NODE_RECORDS 3
 
 /* Bits of the structured chunk type. Which sections there are is told by the composition, as drafts have

@@ -205,7 +205,7 @@ static int set_properties(hid_t dcpl, hid_t type, const struct hdf5_create *crea
     if (create->chunk_dims) {
         if (!box_product(create->chunk_dims, create->rank, H5Tget_size(type), &bytes) ||
             bytes > MAX_CHUNK_BYTES)
-            return library_failed_because(-EFBIG, "a chunk has more than 4 GiB");
+            return library_failed_because(-EFBIG, "a chunk has 4 GiB or more");
         for (int i = 0; i < create->rank; i++)
             chunk_dims[i] = create->chunk_dims[i];
         unsigned options = create->unfiltered_edges ? H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS : 0;

@@ -446,13 +446,17 @@ static int cache_sources(struct hdf5 *hdf5, struct open_dataset *dataset, const 
                          size_t bytes)
 {
     hid_t dcpl = H5Dget_create_plist(dataset->id);
-    if (dcpl < 0)
-        return library_failed(-EIO);
+    char *kept = strdup(path);
+    if (dcpl < 0 || !kept) {
+        free(kept);
+        if (dcpl >= 0)
+            H5Pclose(dcpl);
+        return kept ? library_failed(-EIO) : -ENOMEM;
+    }
     dataset->source_bytes = bytes / count_sources(dcpl);
     H5Pclose(dcpl);
-    dataset->path = strdup(path);
-    if (!dataset->path)
-        return -ENOMEM;
+    free(dataset->path);
+    dataset->path = kept;
     close_ids(dataset);
     return open_ids(hdf5, dataset);
 }

@@ -1,6 +1,7 @@
 /* Parameters of filters that the datatype and the chunk dims decide, which only a plugin can work
  * out, for datasets that are made where it is not. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "hdf5/local.h"
@@ -34,7 +35,10 @@ bool filter_stand_in(int id, const char *name)
         .name = kept,
         .filter = fail_to_run,
     };
-    return kept && H5Zregister(&class) >= 0;
+    bool is_there = kept && H5Zregister(&class) >= 0;
+    if (!is_there)
+        free(kept);
+    return is_there;
 }
 
 static hid_t properties(const struct sfs_filter *filter, int rank, const uint64_t *chunk_dims)

@@ -391,7 +391,10 @@ int local_parts(struct hdf5 *hdf5, uint64_t address, const struct hdf5_parts *wa
         error = read_sequences(&t, first, n, wanted->most, out, out_n);
     else if (!error && parts == HDF5_STORED)
         error = read_stored(&t, first, n, wanted->most, out, out_n);
+    bool made = !error && !is_text;
     error = library_leave_with(error);
+    if (error && made)
+        free(*out);
     if (!error && is_text && t.type.has_references)
         error = names_get(hdf5, &t.source.names);
     if (!error && is_text)

@@ -377,14 +377,33 @@ static int put_element(struct index *index, uint64_t i, struct block *page,
 }
 
 /* The data block is made at once for all elements, wherever the first chunk is. */
-static bool fixed_array_can_hold(const struct index *index, const uint64_t *scaled)
+static bool can_make_block(const struct index *index)
 {
     struct fixed_array array = *(const struct fixed_array *)index->kind;
     uint64_t size, whole;
-    bool can_be_made = measure_block(index, &array, &size, &whole) && whole <= MOST_BLOCK_BYTES;
-    return number_of(index, scaled) < index_most_elements(index) &&
-           array.n <= index_most_length(index) &&
-           (array.block_address != NO_ADDRESS || can_be_made);
+    return measure_block(index, &array, &size, &whole) && whole <= MOST_BLOCK_BYTES &&
+           size <= MOST_PAGE_BYTES;
+}
+
+/* Its block and page are there, or can be made. */
+static bool has_page(const struct index *index, uint64_t number)
+{
+    const struct fixed_array *array = index->kind;
+    if (array->block_address == NO_ADDRESS && !can_make_block(index))
+        return false;
+    if (array->n <= array->page_elements)
+        return true;
+    return array->page_elements <= MOST_PAGE_BYTES / array->element ||
+           (array->block_address != NO_ADDRESS &&
+            page_is_set(array, number / array->page_elements));
+}
+
+static bool fixed_array_can_hold(const struct index *index, const uint64_t *scaled)
+{
+    const struct fixed_array *array = index->kind;
+    uint64_t number = number_of(index, scaled);
+    return number < index_most_elements(index) && array->n <= index_most_length(index) &&
+           has_page(index, number);
 }
 
 static int fixed_array_insert(struct index *index, const uint64_t *scaled,

@@ -104,7 +104,8 @@ int layout_check_room(const struct layout *layout, const uint64_t *scaled)
 {
     if (!layout->ops->can_hold || layout->ops->can_hold(layout, scaled))
         return 0;
-    (void)layout_failed(layout, scaled, UINT64_MAX, "its number exceeds what the index can hold");
+    (void)layout_failed(layout, scaled, UINT64_MAX,
+                        "the index has no room for it: its number or a page is too large");
     return -EFBIG;
 }
 

@@ -112,7 +112,6 @@ refuse("layout_array_bits", "dataset", "bits of the extensible array",
        extensible_array().put("bad.layout", 15, b"\x21"))
 refuse("layout_array_parameter", "dataset", "parameter of the extensible array",
        extensible_array().put("bad.layout", 17, b"\0"))
-refuse("layout_sectioned_storage", "dataset", "flags", sectioned(1).put("bad.layout", 5, b"\4"))
 refuse("layout_sectioned_offset_size", "dataset", "chunk dimension 0",
        sectioned(1).put("bad.layout", 9, b"\5"))
 refuse("layout_sectioned_sections", "dataset", "chunk dimension 0",
@@ -137,6 +136,9 @@ refuse("layout_type_last_bit", "unknown", "structured chunk type 0x8000",
        tree().put("bad.layout", 4, b"\x80"))
 refuse("layout_sectioned_type", "unknown", "structured chunk type 0x0101",
        sectioned(1).put("bad.layout", 4, b"\1"))
+for width, storage in zip((1, 4, 8), (4, 1, 255)):
+    refuse(f"layout_sectioned_storage_{storage}", "unknown", f"type of storage {storage}",
+           sectioned(width).put("bad.layout", 5, bytes([storage])))
 
 # ---- Filters ----
 for name, words, offset, data in (

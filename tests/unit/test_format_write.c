@@ -76,6 +76,42 @@ static void only_a_tree_has_room_for_any_number_of_chunks(void **state)
     assert_int_equal(l.node_bytes, 2048);
 }
 
+/* Elements of 8 bytes for the address, 8 for the offset of the values, and 4 for the size, of a chunk of
+ * 2^18 bytes. */
+static void pages_of_a_fixed_array_fit_in_memory(void **state)
+{
+    (void)state;
+    const uint64_t at_most = ((uint64_t)256 << 20) / 20;
+    const struct {
+        uint64_t n;
+        unsigned page_bits;
+        const char *refused;
+    } cases[] = {
+        {(uint64_t)1 << 32, 10, NULL},
+        {(uint64_t)1 << 32, 0, NULL},
+        {(uint64_t)1 << 32, 23, NULL},
+        {(uint64_t)1 << 32, 24,
+         "16777216 elements in a page (page bits 24) have more than 256 MiB"},
+        {(uint64_t)1 << 32, 31, "(page bits 31)"},
+        {at_most, 31, NULL},
+        {at_most + 1, 31, "elements in a page (page bits 31)"},
+        {((uint64_t)1 << 31) - 16, 1, NULL},
+        {(uint64_t)1 << 32, 1, "with page bits 1 it has too many pages, 2147483648"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const uint64_t dims[] = {cases[i].n << 16}, chunk_dims[] = {1 << 16};
+        const struct new_dataset dataset = {1, dims, dims, chunk_dims, 1, 2, false};
+        const struct layout_choice choice = {
+            .index = {.kind = SFS_INDEX_FIXED_ARRAY, .page_bits = cases[i].page_bits}};
+        struct why why = {""};
+        struct layout_message l = new_layout(1, dims, dims, chunk_dims, false);
+        int error = layout_message_choose(&choice, &sizes_of_8, &dataset, &l, &why);
+        assert_int_equal(error, cases[i].refused ? -EINVAL : 0);
+        if (cases[i].refused && !strstr(why.text, cases[i].refused))
+            fail_msg("%s", why.text);
+    }
+}
+
 /* With three sections sectioned storage can mean something else in another order: of these dims the
  * prototype's has all that it wants. */
 static void an_order_that_could_be_taken_for_another_is_not_written(void **state)
@@ -627,6 +663,7 @@ static void mark_of_a_writer_is_cleared(void **state)
 TEST_MAIN(cmocka_unit_test(max_dims_decide_on_the_index),
           cmocka_unit_test(dims_that_cannot_be_are_refused),
           cmocka_unit_test(only_a_tree_has_room_for_any_number_of_chunks),
+          cmocka_unit_test(pages_of_a_fixed_array_fit_in_memory),
           cmocka_unit_test(an_order_that_could_be_taken_for_another_is_not_written),
           cmocka_unit_test(layout_has_room_for_what_comes),
           cmocka_unit_test(messages_are_those_of_the_prototype),

@@ -964,6 +964,27 @@ static void chunks_outside_are_refused(void **state)
     end(&w);
 }
 
+/* Of a file that has them: they are refused before there is anything to store, but for those of fewer
+ * elements. */
+static void pages_that_memory_cannot_hold_are_refused(void **state)
+{
+    (void)state;
+    static const struct shape shape = {"", 2, {9, 9}, {1u << 16, 1u << 16}, {1, 1}, false};
+    for (unsigned page_bits = 10; page_bits <= 31; page_bits += 21) {
+        struct written w;
+        begin(&w, &shape);
+        index_close(w.index);
+        w.layout.page_bits = page_bits;
+        open_written(&w);
+        int error = page_bits == 10 ? 0 : -EFBIG;
+        assert_int_equal(index_can_hold(w.index, (uint64_t[]){3, 4}), !error);
+        assert_int_equal(try_insert(&w, (uint64_t[]){3, 4}, 0, 10), error);
+        assert_int_equal(w.layout.address == NO_ADDRESS, true);
+        flush(&w);
+        end(&w);
+    }
+}
+
 /* A file whose addresses have two bytes is full before the index is made. */
 static void an_index_beyond_narrow_addresses_is_refused(void **state)
 {
@@ -1072,6 +1093,7 @@ TEST_MAIN(cmocka_unit_test(any_index_agrees_with_a_table),
           cmocka_unit_test(an_index_is_made_without_chunks),
           cmocka_unit_test(what_an_index_cannot_hold_is_refused),
           cmocka_unit_test(chunks_outside_are_refused),
+          cmocka_unit_test(pages_that_memory_cannot_hold_are_refused),
           cmocka_unit_test(an_index_beyond_narrow_addresses_is_refused),
           cmocka_unit_test(readers_see_whole_changes),
           cmocka_unit_test(an_append_costs_the_same_at_any_length),

@@ -436,6 +436,67 @@ static void strings_go_where_points_say(void **state)
     H5Tclose(string);
 }
 
+static void check_filters(size_t n, const struct sfs_filter *filters, size_t n_wanted,
+                          const int *wanted)
+{
+    assert_int_equal(n, n_wanted);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(filters[i].id, wanted[i]);
+}
+
+/* Of each section its own, given by property lists. */
+static void property_lists_give_the_filters_of_sections(void **state)
+{
+    (void)state;
+    const hsize_t dims = 10, chunk = 10;
+    const int deflate[] = {H5Z_FILTER_DEFLATE}, shuffled[] = {H5Z_FILTER_SHUFFLE, deflate[0]};
+    hid_t stored = H5Tvlen_create(H5T_STD_I32LE), space = H5Screate_simple(1, &dims, NULL);
+    hid_t dcpl[SFS_SECTIONS];
+    for (int i = 0; i < SFS_SECTIONS; i++)
+        dcpl[i] = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(dcpl[1], 1, &chunk);
+    H5Pset_deflate(dcpl[0], 9);
+    H5Pset_shuffle(dcpl[1]);
+    H5Pset_deflate(dcpl[1], 1);
+    H5Pset_deflate(dcpl[2], 6);
+    struct sfs_options options = {.writable = true, .replace = true};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    log_quietly();
+    assert_int_equal(sfs_h5_create_sections(file, "/y", H5T_STD_I32LE, space, dcpl, &dataset),
+                     -EINVAL);
+    assert_int_equal(sfs_h5_create_sections(file, "/x", stored, space, dcpl, &dataset), 0);
+    int32_t numbers[1000] = {1, 2, 3};
+    const hvl_t element = {1000, numbers};
+    hid_t where = H5Scopy(space), one = H5Screate(H5S_SCALAR);
+    H5Sselect_elements(where, H5S_SELECT_SET, 1, &(hsize_t){4});
+    assert_int_equal(sfs_h5_write(dataset, stored, one, where, &element), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
+    check_filters(info->n_selection_filters, info->selection_filters, 1, deflate);
+    check_filters(info->n_filters, info->filters, 2, shuffled);
+    check_filters(info->n_heap_filters, info->heap_filters, 1, deflate);
+    assert_int_equal(info->selection_filters[0].values[0], 9);
+    assert_int_equal(info->heap_filters[0].values[0], 6);
+    struct sfs_chunk_info stored_as;
+    assert_int_equal(sfs_chunk_info(dataset, (uint64_t[]){4}, &stored_as), 0);
+    assert_int_equal(stored_as.unfiltered_size[2], 4 + sizeof(numbers) + 4);
+    assert_true(stored_as.section_size[2] < 100 && stored_as.filter_mask[2] == 0);
+    hvl_t got;
+    assert_int_equal(sfs_h5_read(dataset, stored, one, where, &got), 0);
+    check_same(&got, &element, 1);
+    H5Dvlen_reclaim(stored, one, H5P_DEFAULT, &got);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    for (int i = 0; i < SFS_SECTIONS; i++)
+        H5Pclose(dcpl[i]);
+    H5Sclose(one);
+    H5Sclose(where);
+    H5Sclose(space);
+    H5Tclose(stored);
+}
+
 /* ---- Chunks ---- */
 
 static const struct kind line = {"vlen:<i4", 4, 1, {12}, {12}, {6}, {0}};
@@ -750,4 +811,5 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
           cmocka_unit_test(absurd_lengths_are_refused),
           cmocka_unit_test(handles_do_what_they_do_in_libhdf5),
           cmocka_unit_test(strings_go_where_points_say),
+          cmocka_unit_test(property_lists_give_the_filters_of_sections),
           cmocka_unit_test(what_is_not_used_is_counted), cmocka_unit_test(chunks_are_copied))
