@@ -902,9 +902,13 @@ SFS_API int sfs_dataset_read(struct sfs_dataset *dataset, const struct sfs_encod
 SFS_API int sfs_read_variable(struct sfs_dataset *dataset, const struct sfs_encoded *space,
                               void **elements, uint64_t *n);
 
-/* The same of a slab, in row-major order, of dense datasets, too: of those that are not structured
- * elements are as the description of a structured one of their datatype has them. -EINVAL: it is
- * out of bounds; -EFBIG: a single element there takes more than 128 MiB. */
+/* The same of a slab, in row-major order, of dense datasets, too. Elements of those that are not
+ * structured have, whatever sfs_dataset_info says, where type is what libhdf5 has in memory, the form of
+ * structured ones of the same datatype. That is: a struct sfs_sequence (16 bytes) in place of each string or
+ * sequence, of 8 and 16 bytes there; in arrays so many of these one after the other; in compounds all
+ * members behind one that became larger, and the end, are moved by what it grew, gaps kept; all else is as it
+ * is. -EINVAL: it is out of bounds; of those that are not structured -EFBIG: a single element takes more
+ * than 128 MiB; -EOPNOTSUPP: they have references. */
 SFS_API int sfs_read_elements(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                               void **elements);
 

@@ -280,7 +280,8 @@ class Dataset:
                 data = data[:-4]
         return data
 
-    def take_chunk(self, scaled, record):
+    def sections_of(self, record):
+        """Three, without filters and checksums."""
         address, offsets, plain, masks = record
         assert offsets == sorted(offsets)
         sections = []
@@ -289,7 +290,21 @@ class Dataset:
             data = self.without_filters(number, data, masks[number]) if data else data
             assert not plain or len(data) == plain[number]
             sections.append(sound(data) if data else data)
-        positions = selected(sections[0], self.chunk_dims) if self.first == 0 else all_of(self.chunk_dims)
+        return sections
+
+    def positions_of(self, sections):
+        return selected(sections[0], self.chunk_dims) if self.first == 0 else all_of(self.chunk_dims)
+
+    def end_chunk(self, scaled, record, sections, used):
+        """used: bytes of its heap that elements lead to."""
+        heap = sections[2]
+        unused = int.from_bytes(heap[:4], "little") if heap else 0
+        assert bool(heap) == (used > 0) and len(heap) == (4 + unused + used if heap else 0)
+        self.chunks.append((scaled, sections, unused, record))
+
+    def take_chunk(self, scaled, record):
+        sections = self.sections_of(record)
+        positions = self.positions_of(sections)
         assert len(sections[1]) == 16 * len(positions)
         heap, used = sections[2], 0
         for i, position in enumerate(positions):
@@ -303,9 +318,7 @@ class Dataset:
             self.defined[place] = True
             self.elements[place] = heap[offset:offset + n]
             used += n
-        unused = int.from_bytes(heap[:4], "little") if heap else 0
-        assert bool(heap) == (used > 0) and len(heap) == (4 + unused + used if heap else 0)
-        self.chunks.append((scaled, sections, unused, record))
+        self.end_chunk(scaled, record, sections, used)
 
 
 def all_of(dims):

@@ -21,6 +21,9 @@ def check_unknown(path, content, says):
     assert "/other: sparse" in said.stdout and "/bad" not in said.stdout
     checked = run("check", path)
     assert checked.returncode == CANNOT_TELL and says in checked.stdout and "cannot tell" in checked.stdout
+
+
+def check_dump(path, says):
     refused = run("dump", f"{path}:/bad")
     assert refused.returncode == FAILED and says in refused.stderr and not refused.stdout
     assert run("dump", f"{path}:/other").stdout == "x,value\n1,1\n2,5\n3,7\n"
@@ -35,6 +38,7 @@ def test_types(tmp_path, name):
     for bit in range(2, 16):
         file = build.SOUND[name]().put("bad.layout", 3, (known | 1 << bit).to_bytes(2, "little"))
         check_unknown(tmp_path / "a.h5", file.content, f"structured chunk type 0x{known | 1 << bit:04x}")
+    check_dump(tmp_path / "a.h5", f"structured chunk type 0x{known | 1 << 15:04x}")
 
 
 @pytest.mark.parametrize("width", (1, 4, 8))
@@ -42,3 +46,4 @@ def test_storage(tmp_path, width):
     for storage in 1, 2, 3, 4, 8, 127, 128, 255:
         file = build.sectioned(width).put("bad.layout", 5, bytes([storage]))
         check_unknown(tmp_path / "a.h5", file.content, f"type of storage {storage}")
+    check_dump(tmp_path / "a.h5", "type of storage 255")

@@ -6,16 +6,17 @@ import struct
 import numpy as np
 
 import sequences_reader
-from sequences_reader import Bytes, all_of, selected, sound
+from sequences_reader import Bytes
 
+INTEGER, FLOAT = 0, 1
 COMPOUND, REFERENCE, ENUMERATION, SEQUENCE, ARRAY = 6, 7, 8, 9, 10
 
 
 class Plain:
-    """All else: its bytes."""
+    """All else: its bytes. number: the NumPy datatype of a number of the machine."""
 
-    def __init__(self, size):
-        self.size = size
+    def __init__(self, size, number=None):
+        self.size, self.number = size, number
 
     def value(self, element, take):
         return element.take(self.size).hex()
@@ -42,8 +43,9 @@ class Compound:
 
 
 class Array:
-    def __init__(self, n, base):
-        self.n, self.size, self.base = n, n * base.size, base
+    def __init__(self, dims, base):
+        self.n, self.dims, self.base = int(np.prod(dims)), dims, base
+        self.size = self.n * base.size
 
     def value(self, element, take):
         return [self.base.value(element, take) for _ in range(self.n)]
@@ -96,7 +98,7 @@ def datatype(fields):
         fields.take(4 * rank * (version < 3))
         said = int.from_bytes(fields.data[fields.at + 4:fields.at + 8], "little")
         assert size == np.prod(dims) * said
-        return Array(int(np.prod(dims)), datatype(fields))
+        return Array(dims, datatype(fields))
     if kind == REFERENCE:
         assert size == (12 if bits & 15 else 8)
         return Reference(bits & 15 == 1)
@@ -109,8 +111,13 @@ def datatype(fields):
     if kind == SEQUENCE:
         assert size == 16
         return Sequence(datatype(fields), bits & 15 == 1)
-    fields.take({0: 4, 1: 12, 3: 0, 4: 4}[kind])
-    return Plain(size)
+    rest = fields.take({INTEGER: 4, FLOAT: 12, 3: 0, 4: 4, 5: bits & 0xff}[kind])
+    number = None
+    if kind == INTEGER and rest == bytes([0, 0, *(8 * size).to_bytes(2, "little")]):
+        number = np.dtype(f"{'<>'[bits & 1]}{'ui'[bits >> 3 & 1]}{size}")
+    elif kind == FLOAT and rest[:4] == bytes([0, 0, *(8 * size).to_bytes(2, "little")]) and size in (2, 4, 8):
+        number = np.dtype(f"{'<>'[bits & 1]}f{size}")
+    return Plain(size, number)
 
 
 def name(fields, version):
@@ -139,13 +146,7 @@ class Dataset(sequences_reader.Dataset):
         self.element_size = self.kind.size
 
     def take_chunk(self, scaled, record):
-        address, offsets, plain, masks = record
-        sections = []
-        for number in range(3):
-            data = self.content[address + offsets[number]:address + offsets[number + 1]]
-            data = self.without_filters(number, data, masks[number]) if data else data
-            assert not plain or len(data) == plain[number]
-            sections.append(sound(data) if data else data)
+        sections = self.sections_of(record)
         heap, used = sections[2], 0
 
         def outer(kind, element):
@@ -160,9 +161,8 @@ class Dataset(sequences_reader.Dataset):
                 values.append(kind.base.value(fields, flat))
             return values
 
-        positions = selected(sections[0], self.chunk_dims) if self.first == 0 else all_of(self.chunk_dims)
         elements = Bytes(sections[1])
-        for position in positions:
+        for position in self.positions_of(sections):
             place = tuple(s * c + p for s, c, p in zip(scaled, self.chunk_dims, position))
             assert place not in self.values
             value = self.kind.value(elements, outer)
@@ -171,6 +171,4 @@ class Dataset(sequences_reader.Dataset):
             else:
                 assert self.first
         assert elements.at == len(sections[1])
-        unused = int.from_bytes(heap[:4], "little") if heap else 0
-        assert bool(heap) == (used > 0) and len(heap) == (4 + unused + used if heap else 0)
-        self.chunks.append((scaled, sections, unused, record))
+        self.end_chunk(scaled, record, sections, used)

@@ -110,6 +110,13 @@ static void choose_seed(void)
     random_seed(seed);
 }
 
+int end_test(void **state)
+{
+    const char *command = getenv("SPARSEFS_AFTER_TEST");
+    (void)state;
+    return command ? system(command) : 0;
+}
+
 int in_temporary_directory(int (*tests)(void))
 {
     const char *base = getenv("TMPDIR");

@@ -23,10 +23,16 @@
  * removed afterwards, however the child ends. Returns the exit code for main. */
 int in_temporary_directory(int (*tests)(void));
 
+/* A command that SPARSEFS_AFTER_TEST gives, if it does, is run in the directory after each test, which
+ * fails if that does. */
+int end_test(void **state);
+
 #define TEST_MAIN(...)                                                                             \
     static int all_tests(void)                                                                     \
     {                                                                                              \
-        const struct CMUnitTest tests[] = {__VA_ARGS__};                                           \
+        struct CMUnitTest tests[] = {__VA_ARGS__};                                                 \
+        for (size_t i = 0; i < sizeof(tests) / sizeof(*tests); i++)                                \
+            tests[i].teardown_func = end_test;                                                     \
         return cmocka_run_group_tests(tests, NULL, NULL);                                          \
     }                                                                                              \
     int main(void)                                                                                 \
