@@ -110,10 +110,10 @@ static void choose_seed(void)
     random_seed(seed);
 }
 
-int end_test(void **state)
+int end_test(void **ended)
 {
     const char *command = getenv("SPARSEFS_AFTER_TEST");
-    (void)state;
+    (void)ended;
     return command ? system(command) : 0;
 }
 
