@@ -154,6 +154,44 @@ int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void
     }
 }
 
+/* Of the chunk that is there now. -ESTALE: it is not the one that info says. */
+static int read_sections(struct sfs_dataset *dataset, const struct sfs_chunk_info *now,
+                         const struct sfs_chunk_info *info, void *const sections[SFS_SECTIONS])
+{
+    int n_sections = dataset->sparse ? dataset->sparse->format.n_sections : VALUES + 1, error = 0;
+    uint64_t address = now->address;
+    for (int i = 0; i < n_sections && !error; i++) {
+        if (now->address != info->address || now->section_size[i] != info->section_size[i])
+            return -ESTALE;
+        if (sections[i])
+            error = store_read(dataset->file->store, address, sections[i],
+                               (size_t)now->section_size[i]);
+        address += now->section_size[i];
+    }
+    return error;
+}
+
+/* Where chunks may be stored in place of the old bytes: none is stored meanwhile. */
+static int read_sections_alone(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                               void *const sections[SFS_SECTIONS])
+{
+    struct layout *layout = &dataset->layout;
+    uint64_t scaled[SFS_MAX_RANK];
+    struct chunk_record record = {0};
+    for (int i = 0; i < layout->rank; i++)
+        scaled[i] = info->start[i] / layout->chunk_dims[i];
+    pthread_rwlock_wrlock(layout->commit_lock);
+    int error = layout->ops->lookup(layout, scaled, &record);
+    bool is_same = !error && record.exists && record.address == info->address;
+    for (int i = 0; i < dataset->sparse->format.n_sections; i++)
+        is_same = is_same && info->section_size[i] ==
+                                 chunk_record_section_size(&dataset->sparse->format, &record, i);
+    if (!error)
+        error = is_same ? read_sections(dataset, info, info, sections) : -ESTALE;
+    pthread_rwlock_unlock(layout->commit_lock);
+    return error;
+}
+
 static int read_chunk_once(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                            void *const sections[SFS_SECTIONS])
 {
@@ -162,17 +200,9 @@ static int read_chunk_once(struct sfs_dataset *dataset, const struct sfs_chunk_i
     int error = sfs_chunk_info(dataset, info->start, &now);
     if (error)
         return error;
-    uint64_t address = now.address;
-    int n_sections = dataset->sparse ? dataset->sparse->format.n_sections : VALUES + 1;
-    for (int i = 0; i < n_sections && !error; i++) {
-        if (now.address != info->address || now.section_size[i] != info->section_size[i])
-            return -ESTALE;
-        if (sections[i])
-            error =
-                store_read(dataset->file->store, address, sections[i], (size_t)now.section_size[i]);
-        address += now.section_size[i];
-    }
-    return error;
+    return dataset->sparse && store_allocates_over(dataset->file->store)
+               ? read_sections_alone(dataset, info, sections)
+               : read_sections(dataset, &now, info, sections);
 }
 
 int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
