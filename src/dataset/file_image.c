@@ -72,6 +72,8 @@ int sfs_open_image(void *buffer, size_t n, unsigned flags, const struct sfs_opti
         return -EEXIST;
     }
     int error = store_open_image(buffer, n, &how, &store);
+    if (!error && how.writable)
+        unused_space_find(store);
     if (!error)
         error = file_over(store, NULL, options, false, file);
     if (!error && (flags & SFS_IMAGE_DONT_COPY) && !(flags & SFS_IMAGE_DONT_RELEASE))

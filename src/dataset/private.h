@@ -448,4 +448,8 @@ uint64_t dataset_store_address(const struct sfs_file *file, uint64_t address);
 int object_failed(const struct sfs_file *file, const char *what, uint64_t address, int error,
                   struct why *why);
 
+/* In unused_space.c: tells the store what space of it is not in use, if all that the file has is
+ * understood: before anything of it is changed, by its only user. */
+void unused_space_find(struct store *store);
+
 #endif

@@ -174,8 +174,23 @@ static int look_again(struct sfs_dataset *dataset, const struct sfs_chunk_info *
     return is_same ? 0 : -ESTALE;
 }
 
-/* What was read is the chunk's if it is stored there afterwards, too: until a commit nothing else gets
- * the place. */
+/* What was read is the chunk's if it is stored there afterwards, too: in a file nothing else gets the
+ * place until a commit. */
+static int read_sections(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
+                         void *const sections[SFS_SECTIONS])
+{
+    int n_sections = dataset->sparse ? dataset->sparse->format.n_sections : VALUES + 1;
+    uint64_t address = info->address;
+    int error = look_again(dataset, info, n_sections);
+    for (int i = 0; i < n_sections && !error; i++) {
+        if (sections[i])
+            error = store_read(dataset->file->store, address, sections[i],
+                               (size_t)info->section_size[i]);
+        address += info->section_size[i];
+    }
+    return error ? error : look_again(dataset, info, n_sections);
+}
+
 static int read_chunk_once(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,
                            void *const sections[SFS_SECTIONS])
 {
@@ -184,16 +199,13 @@ static int read_chunk_once(struct sfs_dataset *dataset, const struct sfs_chunk_i
     int error = sfs_chunk_info(dataset, info->start, &now);
     if (error)
         return error;
-    uint64_t address = info->address;
-    int n_sections = dataset->sparse ? dataset->sparse->format.n_sections : VALUES + 1;
-    error = look_again(dataset, info, n_sections);
-    for (int i = 0; i < n_sections && !error; i++) {
-        if (sections[i])
-            error = store_read(dataset->file->store, address, sections[i],
-                               (size_t)info->section_size[i]);
-        address += info->section_size[i];
-    }
-    return error ? error : look_again(dataset, info, n_sections);
+    if (!dataset->sparse || !store_allocates_over(dataset->file->store))
+        return read_sections(dataset, info, sections);
+    /* Chunks may be stored in place of the old bytes: none is stored meanwhile. */
+    pthread_rwlock_wrlock(dataset->layout.commit_lock);
+    error = read_sections(dataset, info, sections);
+    pthread_rwlock_unlock(dataset->layout.commit_lock);
+    return error;
 }
 
 int sfs_read_chunk(struct sfs_dataset *dataset, const struct sfs_chunk_info *info,

@@ -49,8 +49,9 @@ struct reader {
     size_t room;
     unsigned char *names; /* the local heap's data */
     uint64_t names_n;
-    uint64_t spent; /* bytes */
-    unsigned asked; /* how often it was spent */
+    uint64_t spent;                    /* bytes */
+    unsigned asked;                    /* how often it was spent */
+    const struct links_blocks *blocks; /* NULL: nobody is told of them */
     struct why *why;
 };
 
@@ -120,7 +121,11 @@ static int read_plain(struct reader *reader, const char *name, uint64_t address,
     int error = plain_within(reader->superblock, name, address, n, reader->why);
     if (!error)
         error = spend(reader, n);
-    return error ? error : structure_read(reader->store, name, address, bytes, n, reader->why);
+    if (!error)
+        error = structure_read(reader->store, name, address, bytes, n, reader->why);
+    return !error && reader->blocks
+               ? reader->blocks->each(reader->blocks->context, name, address, n)
+               : error;
 }
 
 /* libhdf5 goes through the free space of a heap when it reads it. */
@@ -161,15 +166,12 @@ static int read_names(struct reader *reader, uint64_t address)
     if (c.failed || version != 0 || reader->names_n == 0)
         return why_damaged(reader->why, HEAP " at address %" PRIu64 ": version, or size", address);
     error = plain_within(superblock, HEAP, data, reader->names_n, reader->why);
-    if (!error)
-        error = spend(reader, reader->names_n);
     if (error)
         return error;
     reader->names = malloc((size_t)reader->names_n);
     if (!reader->names)
         return -ENOMEM;
-    error = structure_read(reader->store, HEAP, data, reader->names, (size_t)reader->names_n,
-                           reader->why);
+    error = read_plain(reader, HEAP, data, reader->names, (size_t)reader->names_n);
     return error ? error : check_free(reader, address, free_at);
 }
 
@@ -405,6 +407,8 @@ static int read_messages(struct reader *reader, const struct object_header *head
 {
     struct link_info info;
     int error = decode_info(reader, message, &info);
+    if (!error && info.heap != NO_ADDRESS && reader->blocks)
+        return why_unsupported(reader->why, "links in a heap");
     if (!error && info.heap != NO_ADDRESS)
         return object_header_find(header, MESSAGE_LINK)
                    ? why_unsupported(reader->why, "links in two places")
@@ -446,10 +450,11 @@ static int read_all(struct reader *reader, const struct object_header *header)
     return error ? error : sort(reader);
 }
 
-int links_read(struct store *store, const struct superblock *superblock,
-               const struct object_header *header, struct sfs_links *links, struct why *why)
+int links_read_blocks(struct store *store, const struct superblock *superblock,
+                      const struct object_header *header, const struct links_blocks *blocks,
+                      struct sfs_links *links, struct why *why)
 {
-    struct reader reader = {.store = store, .superblock = superblock, .why = why};
+    struct reader reader = {.store = store, .superblock = superblock, .blocks = blocks, .why = why};
     int error = read_all(&reader, header);
     free(reader.names);
     if (error)
@@ -457,4 +462,10 @@ int links_read(struct store *store, const struct superblock *superblock,
     else
         *links = reader.links;
     return error;
+}
+
+int links_read(struct store *store, const struct superblock *superblock,
+               const struct object_header *header, struct sfs_links *links, struct why *why)
+{
+    return links_read_blocks(store, superblock, header, NULL, links, why);
 }

@@ -230,30 +230,47 @@ static int index_failed(const struct layout *layout, const uint64_t *scaled, int
     return error;
 }
 
-/* Stored bytes are never overwritten: the chunk gets new space, and its old space is free after the
- * next commit. */
+static bool shares_bytes(const struct chunk_record *a, const struct chunk_record *b)
+{
+    return a->address < b->address + b->size && b->address < a->address + a->size;
+}
+
+static int write_stored(const struct layout *layout, const struct encoded *encoded,
+                        const struct chunk_record *made)
+{
+    return store_write(layout->store, made->address, encoded->bytes, encoded->n);
+}
+
+/* Stored bytes of a file are never overwritten: the chunk gets new space, and its old space is free
+ * after the next commit. In an image it may get its old place again: then it is written as soon as
+ * nothing can fail any more. Its readers have it from the cache meanwhile, or notice that it has been
+ * replaced there; those past the cache lock commit_lock. */
 static int put(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,
                struct chunk_record *record)
 {
+    struct store *store = layout->store;
     struct chunk_record made = encoded->record;
+    struct chunk_record old = record->exists ? *record : (struct chunk_record){0};
     struct why why;
-    int error = store_allocate(layout->store, encoded->n, &made.address);
+    int error = store_allocate_over(store, old.address, old.size, encoded->n, &made.address);
     if (error)
         return error;
-    error = store_write(layout->store, made.address, encoded->bytes, encoded->n);
+    bool in_place = shares_bytes(&made, &old);
+    error = in_place ? 0 : write_stored(layout, encoded, &made);
     if (!error) {
         error = index_insert(layout->sparse->index, scaled, &made, &why);
         if (error)
             error = index_failed(layout, scaled, error, &why);
     }
     if (error) {
-        store_free(layout->store, made.address, encoded->n);
+        store_free_except(store, made.address, made.size, old.address, old.size);
         return error;
     }
-    if (record->exists)
-        error = store_free(layout->store, record->address, record->size);
     *record = made;
-    return error;
+    if (in_place)
+        error = write_stored(layout, encoded, &made);
+    int freed = store_free_except(store, old.address, old.size, made.address, made.size);
+    return error ? error : freed;
 }
 
 int sparse_insert(struct layout *layout, const uint64_t *scaled, const struct encoded *encoded,

@@ -282,6 +282,11 @@ int image_reserve(struct store *store, uint64_t end)
     return error;
 }
 
+bool image_is_fixed(const struct store *store)
+{
+    return store->image && store->image->fixed;
+}
+
 void image_apply(struct store *store, uint64_t new_end)
 {
     struct page *page, *next;

@@ -215,8 +215,9 @@ bool pages_touch(struct store *store, uint64_t address, uint64_t n)
 }
 
 /* How many of the n bytes from address on, in one page, may be written to the file: none of them is
- * committed. Before its end a journal may still be compared with what is in the file: all of it
- * while it waits, its own pages while it stands. */
+ * committed, or lies in the buffer of an image, which stays as it is until the commit. Before its end a
+ * journal may still be compared with what is in the file: all of it while it waits, its own pages
+ * while it stands. */
 static size_t uncommitted(const struct store *store, uint64_t address, size_t n)
 {
     uint64_t start, length;
@@ -224,7 +225,7 @@ static size_t uncommitted(const struct store *store, uint64_t address, size_t n)
         return 0;
     if (address >= store->committed_end)
         return n;
-    if (store->unapplied || journal_has(store, address / PAGE_BYTES) ||
+    if (store->image || store->unapplied || journal_has(store, address / PAGE_BYTES) ||
         !extents_after(&store->fresh, address, &start, &length) || start > address)
         return 0;
     uint64_t end = start + length;
@@ -276,5 +277,23 @@ int pages_write(struct store *store, uint64_t address, const void *bytes, size_t
     }
     if (!error && behind > 0)
         error = file_write(store, address - behind, from - behind, behind, or_keep);
+    return error;
+}
+
+int pages_prepare(struct store *store, uint64_t address, size_t n)
+{
+    unsigned char bytes[PAGE_BYTES];
+    int error = 0;
+    pthread_rwlock_wrlock(&store->pages_lock);
+    for (size_t part; n > 0 && !error; address += part, n -= part) {
+        uint64_t number = address / PAGE_BYTES;
+        part = in_page(address, n);
+        if (pages_find(store, number) || uncommitted(store, address, part) == part)
+            continue;
+        error = file_read(store, number * PAGE_BYTES, bytes, PAGE_BYTES, NULL);
+        if (!error)
+            error = pages_put(store, number, bytes, false);
+    }
+    pthread_rwlock_unlock(&store->pages_lock);
     return error;
 }

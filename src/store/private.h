@@ -77,8 +77,8 @@ struct reach {
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
- * behind committed_end, or in `fresh`) is written there at once, unless it shares a page with the
- * journal that stands; other bytes only by a commit. What the file has is what the kernel says and,
+ * behind committed_end, or in `fresh` of a file) is written there at once, unless it shares a page
+ * with the journal that stands; other bytes only by a commit. What the file has is what the kernel says and,
  * over it, what was written since the last sync (unsynced.c).
  *
  * free, pending, fresh are disjoint. Locks are taken in the order `change`, pages_lock,
@@ -377,6 +377,9 @@ void image_write(struct image *image, uint64_t address, const void *bytes, size_
 /* image.c: makes room up to end; -ENOMEM, -ENOSPC. The caller holds `change`. */
 int image_reserve(struct store *store, uint64_t end);
 
+/* image.c: whether its buffer is never moved or made larger; false: it may be, or there is none. */
+bool image_is_fixed(const struct store *store);
+
 /* image.c: copies all pages to their places. Cannot fail. */
 void image_apply(struct store *store, uint64_t new_end);
 
@@ -423,6 +426,10 @@ int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, 
 int pages_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
 bool pages_touch(struct store *store, uint64_t address, uint64_t n);
+
+/* pages.c: of an image: makes the pages that writing there needs, so that it cannot fail; no byte
+ * changes. The caller holds `change`. */
+int pages_prepare(struct store *store, uint64_t address, size_t n);
 
 /* journal.c: writes a durable journal of all pages up to new_end, over the one that stands, whose
  * pages are durable by now; it stands from then on. The caller holds `change`. */

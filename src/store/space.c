@@ -237,6 +237,191 @@ int store_free(struct store *store, uint64_t address, uint64_t n)
     return error;
 }
 
+/* ---- In place of what was there ---- */
+
+/* Space of an image that something new may take: `old` itself, what is free, and, as what is written
+ * there is kept in memory until the commit, what was freed since the last one. */
+struct room {
+    struct store *store;
+    uint64_t old, old_end; /* in use */
+    bool pending;
+};
+
+/* The first of it that ends behind an address. */
+static bool room_after(const struct room *room, uint64_t at, uint64_t *start, uint64_t *end)
+{
+    const struct extents *sets[] = {&room->store->free, &room->store->pending};
+    uint64_t first, n;
+    bool found = at < room->old_end;
+    *start = found ? room->old : UINT64_MAX;
+    *end = room->old_end;
+    for (size_t i = 0; i < (room->pending ? 2u : 1u); i++)
+        if (extents_after(sets[i], at, &first, &n) && first < *start) {
+            *start = first;
+            *end = first + n;
+            found = true;
+        }
+    return found;
+}
+
+/* How far it goes on from there without a gap, but no farther than wanted. */
+static uint64_t room_end(const struct room *room, uint64_t at, uint64_t wanted)
+{
+    uint64_t start, end;
+    while (at < wanted && room_after(room, at, &start, &end) && start <= at)
+        at = end;
+    return at;
+}
+
+/* The lowest n bytes of it. */
+static bool find_lowest(const struct room *room, uint64_t n, uint64_t *address)
+{
+    uint64_t start, end;
+    for (uint64_t at = 0; room_after(room, at, &start, &end); at = end) {
+        end = room_end(room, start, start + n);
+        *address = start;
+        if (end - start >= n)
+            return true;
+    }
+    return false;
+}
+
+/* Where n bytes go: to the place of the old ones, if they fit with what follows; or to a place that
+ * is free, then one that was freed. In a buffer that cannot grow two of these may be joined. */
+static bool find_room(const struct room *room, uint64_t n, uint64_t *address)
+{
+    *address = room->old;
+    return (room->old < room->old_end &&
+            room_end(room, room->old_end, room->old + n) >= room->old + n) ||
+           extents_find(&room->store->free, n, address) ||
+           (room->pending && extents_find(&room->store->pending, n, address)) ||
+           (image_is_fixed(room->store) && find_lowest(room, n, address));
+}
+
+/* The first piece of [at, end) that lies in a set, as far as the set has it. */
+static bool piece_of(const struct extents *set, uint64_t at, uint64_t end, uint64_t *start,
+                     uint64_t *piece_end)
+{
+    uint64_t length;
+    if (at >= end || !extents_after(set, at, start, &length) || *start >= end)
+        return false;
+    *piece_end = *start + length < end ? *start + length : end;
+    if (*start < at)
+        *start = at;
+    return true;
+}
+
+/* Two nodes for each set that is cut, once in its midst, and some for what becomes fresh. */
+static int reserve_cuts(struct store *store, uint64_t address, uint64_t end)
+{
+    uint64_t start;
+    size_t pieces = 0;
+    for (uint64_t at = address; piece_of(&store->free, at, end, &start, &at);)
+        pieces++;
+    return extents_reserve(&store->free, 2) || extents_reserve(&store->pending, 2) ||
+                   extents_reserve(&store->fresh, pieces) ||
+                   (store->tells_own && extents_reserve(&store->own, 3))
+               ? -ENOMEM
+               : 0;
+}
+
+/* Cannot fail: what is free becomes fresh, what was freed is in use again. */
+static void take(struct store *store, uint64_t address, uint64_t end)
+{
+    uint64_t start;
+    for (uint64_t at = address; piece_of(&store->free, at, end, &start, &at);) {
+        uint64_t committed = at < store->committed_end ? at : store->committed_end;
+        extents_cut(&store->free, start, at - start);
+        if (start < committed)
+            extents_add(&store->fresh, start, committed - start);
+    }
+    for (uint64_t at = address; piece_of(&store->pending, at, end, &start, &at);)
+        extents_cut(&store->pending, start, at - start);
+}
+
+/* -ENOSPC: there is no such room. */
+static int allocate_over(const struct room *room, uint64_t n, uint64_t *address)
+{
+    struct store *store = room->store;
+    uint64_t start;
+    if (n > INT64_MAX || !find_room(room, n, &start))
+        return -ENOSPC;
+    int error = reserve_cuts(store, start, start + n);
+    if (!error)
+        error = pages_prepare(store, start, (size_t)n);
+    if (error)
+        return error;
+    take(store, start, start + n);
+    if (store->tells_own) {
+        disown(store, start, start + n);
+        extents_add(&store->own, start, n);
+    }
+    *address = start;
+    return 0;
+}
+
+/* With a snapshot new bytes in place of committed ones cost memory, and some day the snapshot: only
+ * a buffer that cannot grow puts them there. */
+static bool is_written_over(const struct store *store)
+{
+    return !store->snapshots || image_is_fixed(store);
+}
+
+bool store_allocates_over(const struct store *store)
+{
+    return store->image && store->writable;
+}
+
+int store_allocate_over(struct store *store, uint64_t old, uint64_t old_n, uint64_t n,
+                        uint64_t *address)
+{
+    int error = -ENOSPC;
+    if (!store->image)
+        return store_allocate(store, n, address);
+    pthread_mutex_lock(&store->change);
+    if (commit_check_writable(store) == 0 && n > 0 && is_written_over(store)) {
+        bool has_old = is_in_use(store, old, old_n);
+        struct room room = {.store = store,
+                            .old = has_old ? old : 0,
+                            .old_end = has_old ? old + old_n : 0,
+                            .pending = !store->snapshots};
+        error = allocate_over(&room, n, address);
+        store_check(store, false);
+    }
+    pthread_mutex_unlock(&store->change);
+    return error == -ENOSPC ? store_allocate(store, n, address) : error;
+}
+
+int store_free_except(struct store *store, uint64_t address, uint64_t n, uint64_t kept,
+                      uint64_t kept_n)
+{
+    uint64_t end = address + n, kept_end = kept + kept_n;
+    int error = 0;
+    if (n == 0)
+        return 0;
+    if (kept_n == 0 || kept >= end || kept_end <= address)
+        return store_free(store, address, n);
+    if (address < kept)
+        error = store_free(store, address, kept - address);
+    if (!error && kept_end < end)
+        error = store_free(store, kept_end, end - kept_end);
+    return error;
+}
+
+int store_free_unused(struct store *store, uint64_t address, uint64_t n)
+{
+    pthread_mutex_lock(&store->change);
+    int error = commit_check_writable(store);
+    if (!error && !is_in_use(store, address, n))
+        error = -EINVAL;
+    if (!error)
+        error = extents_reserve(&store->free, 1);
+    if (!error)
+        extents_add(&store->free, address, n);
+    pthread_mutex_unlock(&store->change);
+    return error;
+}
+
 void store_forget(struct store *store, uint64_t address, uint64_t n)
 {
     pthread_mutex_lock(&store->change);

@@ -345,6 +345,22 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
 
+/* Gives back what nothing refers to in the committed state: it may be used at once. -EINVAL: it is not
+ * in use; -ENOMEM. */
+int store_free_unused(struct store *store, uint64_t address, uint64_t n);
+
+/* Space for n > 0 bytes that are to replace old_n others (0: none), which stay in use: in an image
+ * it may share bytes with them, and what was freed since the last commit is used, too. Then writing
+ * there cannot fail. Errors of store_allocate. And giving n bytes back, but for those that lie in
+ * kept_n others, too; errors of store_free. */
+int store_allocate_over(struct store *store, uint64_t old, uint64_t old_n, uint64_t n,
+                        uint64_t *address);
+int store_free_except(struct store *store, uint64_t address, uint64_t n, uint64_t kept,
+                      uint64_t kept_n);
+
+/* Whether store_allocate_over may give bytes that are in use: of a writable image. */
+bool store_allocates_over(const struct store *store);
+
 /* Space for pieces of n > 0 bytes each, and writing them there: those that come to lie one behind
  * the other are written at once. Errors of store_allocate and store_write; then none has any. */
 struct store_piece {

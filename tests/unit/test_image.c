@@ -12,7 +12,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "dataset/private.h"
 #include "sparsefs/sparsefs.h"
+#include "store/store.h"
 
 #define ROWS    64
 #define COLUMNS 32
@@ -337,15 +339,16 @@ static void a_lent_image_is_written_in_place_and_does_not_grow(void **state)
     assert_int_equal(sfs_flush(file), 0);
     assert_memory_not_equal(bytes.at, before.at, bytes.n);
 
+    /* What needs more room than there is fails, and what was flushed stays. */
     log_quietly();
-    struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+    struct sfs_dataset *more = make_dataset(file, "/more");
     int error = 0;
     for (uint64_t i = 0; i < ROWS && !error; i++)
-        error = write_row(sparse, i, 3);
+        error = write_row(more, i, 3);
     if (!error)
         error = sfs_flush(file);
     assert_int_equal(error, -ENOSPC);
-    sfs_dataset_close(sparse);
+    sfs_dataset_close(more);
     sfs_discard(file);
     expect_calls(&counted, 0, 0, 0, 0);
     expect_sound(bytes.at, bytes.n);
@@ -405,9 +408,9 @@ static void an_image_grows_and_is_handed_back(void **state)
 static void what_is_discarded_is_as_it_was_flushed(void **state)
 {
     (void)state;
-    struct counted counted = {.keep = true};
     struct sfs_file *file;
     struct bytes bytes = slurp("a.h5"), before = slurp("a.h5");
+    struct counted counted = {.keep = true, .size = bytes.n};
     assert_int_equal(
         open_counted(bytes.at, bytes.n, SFS_IMAGE_WRITABLE | SFS_IMAGE_DONT_COPY, &counted, &file),
         0);
@@ -419,6 +422,419 @@ static void what_is_discarded_is_as_it_was_flushed(void **state)
     assert_memory_equal(counted.last, before.at, before.n);
     free(counted.last);
     free(before.at);
+}
+
+/* ---- Data that is overwritten, examples 8 and 9 of the document ---- */
+
+#define LENT (SFS_IMAGE_WRITABLE | SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE)
+
+/* The first n elements of a row, and no others. */
+static int rewrite_some(struct sfs_dataset *dataset, uint64_t i, uint64_t n, uint16_t value)
+{
+    uint16_t values[COLUMNS];
+    struct sfs_slab all = {.rank = 2, .start = {i}, .count = {1, COLUMNS}};
+    struct sfs_slab some = {.rank = 2, .start = {i}, .count = {1, n}};
+    for (int k = 0; k < COLUMNS; k++)
+        values[k] = value;
+    int error = sfs_erase(dataset, &all);
+    return error ? error : sfs_write(dataset, &some, values);
+}
+
+static int add_size(void *context, const struct sfs_chunk_info *info)
+{
+    *(uint64_t *)context += info->size;
+    return 0;
+}
+
+/* Bytes of all chunks. */
+static uint64_t stored_bytes(struct sfs_dataset *dataset)
+{
+    uint64_t bytes = 0;
+    assert_int_equal(sfs_chunk_iterate(dataset, add_size, &bytes), 0);
+    return bytes;
+}
+
+/* A session on a buffer that may be moved; it is the caller's again afterwards. */
+static struct sfs_file *open_buffer(struct bytes bytes, struct counted *counted)
+{
+    struct sfs_file *file;
+    *counted = (struct counted){.keep = true, .last = bytes.at, .size = bytes.n};
+    assert_int_equal(
+        open_counted(bytes.at, bytes.n, SFS_IMAGE_WRITABLE | SFS_IMAGE_DONT_COPY, counted, &file),
+        0);
+    return file;
+}
+
+static struct bytes close_buffer(struct sfs_file *file, const struct counted *counted)
+{
+    assert_int_equal(sfs_close(file), 0);
+    return (struct bytes){counted->last, counted->size};
+}
+
+static void expect_rows(const struct bytes *bytes, const uint16_t *values)
+{
+    struct sfs_file *file;
+    assert_int_equal(sfs_open_image(bytes->at, bytes->n,
+                                    SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE, NULL, &file),
+                     0);
+    struct sfs_dataset *sparse = open_dataset(file, "/sparse"),
+                       *dense = open_dataset(file, "dense");
+    for (uint64_t i = 0; i < ROWS; i++) {
+        struct sfs_slab first = {.rank = 2, .start = {i}, .count = {1, 1}};
+        uint16_t value;
+        assert_int_equal(sfs_read(sparse, &first, 0, &value, sizeof(value)), 0);
+        assert_int_equal(value, values[i]);
+        assert_int_equal(read_row(dense, i), 1000 + i);
+    }
+    sfs_dataset_close(sparse);
+    sfs_dataset_close(dense);
+    sfs_close(file);
+}
+
+static void a_buffer_of_many_sessions_keeps_its_size(void **state)
+{
+    (void)state;
+    for (int latest = 0; latest < 2; latest++) {
+        make_file("sessions.h5", 0, latest);
+        struct bytes bytes = slurp("sessions.h5");
+        size_t n = bytes.n;
+        uint16_t values[ROWS];
+        for (unsigned i = 0; i < ROWS; i++)
+            values[i] = (uint16_t)(2000 + i);
+        for (unsigned session = 0; session < 300; session++) {
+            struct counted counted;
+            struct sfs_file *file = open_buffer(bytes, &counted);
+            struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+            for (unsigned i = 0; i < 5; i++) {
+                unsigned row = (session * 7 + i) % ROWS;
+                values[row] = (uint16_t)(session * 5 + i);
+                assert_int_equal(write_row(sparse, row, values[row]), 0);
+                if (i % 2 == session % 2)
+                    assert_int_equal(sfs_flush(file), 0);
+            }
+            sfs_dataset_close(sparse);
+            bytes = close_buffer(file, &counted);
+            assert_int_equal(bytes.n, n);
+        }
+        expect_sound(bytes.at, bytes.n);
+        expect_rows(&bytes, values);
+        free(bytes.at);
+    }
+}
+
+/* Also what is stored several times before it is flushed, and while a snapshot is read, which shows
+ * what was flushed before; and what is not flushed leaves no trace. */
+static void a_lent_image_takes_as_much_as_it_had(void **state)
+{
+    (void)state;
+    struct bytes bytes = slurp("a.h5"), before = slurp("a.h5");
+    uint16_t values[ROWS], flushed[ROWS];
+    struct bytes seen = {allocate(bytes.n), bytes.n};
+    for (unsigned i = 0; i < ROWS; i++)
+        values[i] = (uint16_t)(2000 + i);
+    for (unsigned session = 0; session < 40; session++) {
+        struct sfs_file *file;
+        struct sfs_snapshot *snapshot;
+        bool is_discarded = session % 4 == 3;
+        memcpy(before.at, bytes.at, bytes.n);
+        memcpy(flushed, values, sizeof(values));
+        assert_int_equal(sfs_open_image(bytes.at, bytes.n, LENT, NULL, &file), 0);
+        assert_int_equal(sfs_snapshot_open(file, &snapshot), 0);
+        struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+        for (unsigned i = 0; i < 3 * ROWS; i++) {
+            struct sfs_chunk_info info;
+            uint64_t start[2] = {i % ROWS, 0};
+            uint16_t value = (uint16_t)(session * 100 + i);
+            assert_int_equal(write_row(sparse, i % ROWS, value), 0);
+            assert_int_equal(sfs_chunk_info(sparse, start, &info), 0);
+            if (!is_discarded)
+                values[i % ROWS] = value;
+        }
+        sfs_dataset_close(sparse);
+        assert_memory_equal(bytes.at, before.at, bytes.n);
+        if (!is_discarded)
+            assert_int_equal(sfs_flush(file), 0);
+        assert_int_equal(sfs_snapshot_read(snapshot, 0, seen.at, seen.n), 0);
+        expect_rows(&seen, flushed);
+        sfs_snapshot_close(snapshot);
+        if (is_discarded)
+            sfs_discard(file);
+        else
+            assert_int_equal(sfs_close(file), 0);
+        assert_int_equal(memcmp(bytes.at, before.at, bytes.n) == 0, is_discarded);
+        expect_rows(&bytes, values);
+    }
+    expect_sound(bytes.at, bytes.n);
+    free(seen.at);
+    free(before.at);
+    free(bytes.at);
+}
+
+/* Chunks that change their sizes, in many sessions and in a long one: all else that is stored, the
+ * most that chunks have taken at the end of a session, and a third of that. */
+static void a_buffer_of_changing_chunks_stays_small(void **state)
+{
+    (void)state;
+    struct bytes bytes = slurp("a.h5");
+    uint16_t values[ROWS];
+    uint64_t most = 0, others = 0;
+    for (unsigned i = 0; i < ROWS; i++)
+        values[i] = (uint16_t)(2000 + i);
+    for (unsigned session = 0; session < 400; session++) {
+        struct counted counted;
+        struct sfs_file *file = open_buffer(bytes, &counted);
+        struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+        for (unsigned i = 0; i < (session == 200 ? 4000 : 20); i++) {
+            unsigned row = (unsigned)random_below(ROWS);
+            values[row] = (uint16_t)random_below(60000);
+            assert_int_equal(rewrite_some(sparse, row, 1 + random_below(COLUMNS), values[row]), 0);
+            if (random_below(8) == 0)
+                assert_int_equal(sfs_flush(file), 0);
+        }
+        uint64_t stored = stored_bytes(sparse);
+        if (session == 0)
+            others = bytes.n - stored;
+        most = stored > most ? stored : most;
+        sfs_dataset_close(sparse);
+        bytes = close_buffer(file, &counted);
+        assert_in_range(bytes.n, 0, others + most + most / 3);
+    }
+    expect_sound(bytes.at, bytes.n);
+    expect_rows(&bytes, values);
+    free(bytes.at);
+}
+
+/* Shrinks every other chunk, so that their space is unused. */
+static struct bytes make_holes(struct bytes bytes)
+{
+    struct counted counted;
+    struct sfs_file *file = open_buffer(bytes, &counted);
+    struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+    for (unsigned i = 0; i < ROWS; i++)
+        assert_int_equal(rewrite_some(sparse, i, 1 + i % 2 * (COLUMNS - 1), (uint16_t)(2000 + i)),
+                         0);
+    sfs_dataset_close(sparse);
+    return close_buffer(file, &counted);
+}
+
+/* Makes half of them larger, in a session of its own; the bytes by which the image has grown. */
+static int64_t fill_holes(struct bytes *bytes)
+{
+    struct counted counted;
+    size_t before = bytes->n;
+    struct sfs_file *file = open_buffer(*bytes, &counted);
+    struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+    for (unsigned i = 0; i < ROWS; i += 2)
+        assert_int_equal(rewrite_some(sparse, i, 12, (uint16_t)(2000 + i)), 0);
+    sfs_dataset_close(sparse);
+    *bytes = close_buffer(file, &counted);
+    return (int64_t)bytes->n - (int64_t)before;
+}
+
+/* Not even what nothing refers to. */
+static void nothing_of_a_buffer_changes_before_a_flush(void **state)
+{
+    (void)state;
+    make_file("holes.h5", 0, true);
+    struct bytes bytes = make_holes(slurp("holes.h5")), before = {allocate(bytes.n), bytes.n};
+    struct sfs_file *file;
+    memcpy(before.at, bytes.at, bytes.n);
+    assert_int_equal(sfs_open_image(bytes.at, bytes.n, LENT, NULL, &file), 0);
+    struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+    for (unsigned i = 0; i < ROWS; i += 4) {
+        struct sfs_chunk_info info;
+        uint64_t start[2] = {i, 0};
+        assert_int_equal(rewrite_some(sparse, i, 12, 1), 0);
+        assert_int_equal(sfs_chunk_info(sparse, start, &info), 0);
+        assert_true(info.address + info.size <= bytes.n);
+    }
+    sfs_dataset_close(sparse);
+    sfs_discard(file);
+    assert_memory_equal(bytes.at, before.at, bytes.n);
+    free(before.at);
+    free(bytes.at);
+}
+
+/* Where the layout message of the dense dataset has its address: version 3, contiguous. */
+static unsigned char *find_address(const struct bytes *bytes, uint64_t address)
+{
+    unsigned char message[18] = {3, 1};
+    uint64_t n = ROWS * COLUMNS * sizeof(uint16_t);
+    memcpy(message + 2, &address, sizeof(address));
+    memcpy(message + 10, &n, sizeof(n));
+    unsigned char *found = memmem(bytes->at, bytes->n, message, sizeof(message));
+    assert_non_null(found);
+    size_t behind = (size_t)(found + 1 - bytes->at);
+    assert_null(memmem(found + 1, bytes->n - behind, message, sizeof(message)));
+    return found + 2;
+}
+
+/* In a file of the oldest kind, whose addresses no checksum guards. */
+static void nothing_is_unused_where_structures_overlap(void **state)
+{
+    (void)state;
+    make_file("holes.h5", 0, false);
+    hid_t file = H5Fopen("holes.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t dense = H5Dopen2(file, "dense", H5P_DEFAULT);
+    haddr_t address = H5Dget_offset(dense);
+    H5Dclose(dense);
+    H5Fclose(file);
+    struct bytes bytes = make_holes(slurp("holes.h5"));
+    struct bytes other = {allocate(bytes.n), bytes.n};
+    memcpy(other.at, bytes.at, bytes.n);
+    assert_true(fill_holes(&bytes) <= 0);
+    expect_sound(bytes.at, bytes.n);
+
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct bytes damaged = {allocate(other.n), other.n};
+        memcpy(damaged.at, other.at, other.n);
+        uint64_t moved = wrong ? other.n - 8 : 8; /* beyond the end, or over the superblock */
+        memcpy(find_address(&damaged, address), &moved, sizeof(moved));
+        assert_true(fill_holes(&damaged) > 0);
+        free(damaged.at);
+    }
+    free(other.at);
+    free(bytes.at);
+}
+
+/* What libhdf5 puts into an image: of what is not all understood no byte is taken for unused, and of
+ * what is, none that is in use. */
+static void add_by_libhdf5(hid_t file, unsigned kind)
+{
+    const char *text = "variable";
+    hsize_t dims = 100, chunk = 10;
+    uint32_t values[100];
+    char name[16];
+    snprintf(name, sizeof(name), "added%u", kind);
+    hid_t space = H5Screate_simple(1, &dims, NULL), scalar = H5Screate(H5S_SCALAR);
+    hid_t string = H5Tcopy(H5T_C_S1), dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    H5Tset_size(string, H5T_VARIABLE);
+    if (kind == 1)
+        H5Pset_chunk(dcpl, 1, &chunk);
+    for (uint32_t i = 0; i < 100; i++)
+        values[i] = 1000 * kind + i;
+    hid_t dataset = H5Dcreate2(file, name, H5T_STD_U32LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    assert_true(H5Dwrite(dataset, H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    for (unsigned i = 0; i < (kind == 2 ? 12 : 1); i++) {
+        char attribute[16];
+        snprintf(attribute, sizeof(attribute), "text%u", i);
+        hid_t made = H5Acreate2(dataset, attribute, string, scalar, H5P_DEFAULT, H5P_DEFAULT);
+        assert_true(H5Awrite(made, string, &text) >= 0);
+        H5Aclose(made);
+    }
+    if (kind == 0) { /* with a symbol table, where that is the format */
+        H5Gclose(H5Gcreate2(file, "old", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+        for (char group[] = "old/a"; group[4] <= 't'; group[4]++)
+            H5Gclose(H5Gcreate2(file, group, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    }
+    for (unsigned i = 0; i < (kind == 3 ? 20 : 0); i++) {
+        char group[16];
+        snprintf(group, sizeof(group), "group%u", i);
+        H5Gclose(H5Gcreate2(file, group, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    }
+    H5Dclose(dataset);
+    H5Pclose(dcpl);
+    H5Tclose(string);
+    H5Sclose(scalar);
+    H5Sclose(space);
+}
+
+static void expect_added(hid_t file, unsigned kind)
+{
+    uint32_t values[100];
+    char name[16], *text = NULL;
+    snprintf(name, sizeof(name), "added%u", kind);
+    hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
+    assert_true(H5Dread(dataset, H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(values[i], 1000 * kind + i);
+    hid_t attribute = H5Aopen(dataset, kind == 2 ? "text11" : "text0", H5P_DEFAULT);
+    hid_t type = H5Aget_type(attribute);
+    assert_true(H5Aread(attribute, type, &text) >= 0);
+    assert_string_equal(text, "variable");
+    H5free_memory(text);
+    H5Tclose(type);
+    H5Aclose(attribute);
+    H5Dclose(dataset);
+    if (kind == 3)
+        H5Gclose(H5Gopen2(file, "group19", H5P_DEFAULT));
+    for (char group[] = "old/a"; kind == 0 && group[4] <= 't'; group[4]++) {
+        hid_t opened = H5Gopen2(file, group, H5P_DEFAULT);
+        assert_true(opened >= 0);
+        H5Gclose(opened);
+    }
+}
+
+/* A session of libhdf5: it finds these kinds, and adds one; 4: none. */
+static struct bytes change_by_libhdf5(struct bytes bytes, unsigned first, unsigned behind,
+                                      unsigned kind, bool latest)
+{
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    if (latest)
+        H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    spill("others.h5", bytes.at, bytes.n);
+    free(bytes.at);
+    hid_t file = H5Fopen("others.h5", H5F_ACC_RDWR, fapl);
+    assert_true(file >= 0);
+    for (unsigned i = first; i < behind; i++)
+        expect_added(file, i);
+    if (kind < 4)
+        add_by_libhdf5(file, kind);
+    assert_true(H5Fclose(file) >= 0);
+    H5Pclose(fapl);
+    return slurp("others.h5");
+}
+
+/* Uses up what is unused, and more. */
+static struct bytes fill_all(struct bytes bytes)
+{
+    struct counted counted;
+    struct sfs_file *file = open_buffer(bytes, &counted);
+    struct sfs_dataset *more = make_dataset(file, "/more");
+    for (unsigned i = 0; i < ROWS; i++)
+        assert_int_equal(rewrite_some(more, i, 1 + i % COLUMNS, 0xffff), 0);
+    sfs_dataset_close(more);
+    return close_buffer(file, &counted);
+}
+
+static void what_others_put_into_an_image_stays(void **state)
+{
+    (void)state;
+    for (unsigned kind = 0; kind < 4; kind++)
+        for (int latest = 0; latest < 2; latest++) {
+            make_file("others.h5", 0, latest);
+            struct bytes bytes = change_by_libhdf5(slurp("others.h5"), 4, 4, kind, latest);
+            bytes = make_holes(bytes);
+            int64_t grown = fill_holes(&bytes);
+            assert_true(kind > 0 || latest || grown <= 0);
+            bytes = fill_all(bytes);
+            bytes = change_by_libhdf5(bytes, kind, kind + 1, 4, latest);
+            expect_sound(bytes.at, bytes.n);
+            free(bytes.at);
+        }
+}
+
+/* Looking for unused space alone: libhdf5 is no match for such bytes. */
+static void bytes_of_an_image_may_be_anything(void **state)
+{
+    (void)state;
+    for (int latest = 0; latest < 2; latest++) {
+        make_file("any.h5", 0, latest);
+        struct bytes whole = make_holes(slurp("any.h5")), bytes = {allocate(whole.n), whole.n};
+        for (unsigned round = 0; round < 3000; round++) {
+            const struct store_image how = {.name = "any", .writable = true, .fixed = true};
+            struct store *store;
+            memcpy(bytes.at, whole.at, whole.n);
+            for (uint64_t i = 0; i <= random_below(4); i++)
+                bytes.at[random_below(bytes.n)] = (unsigned char)random_below(256);
+            assert_int_equal(store_open_image(bytes.at, bytes.n, &how, &store), 0);
+            unused_space_find(store);
+            assert_in_range(store_end(store), 0, bytes.n);
+            store_close(store);
+        }
+        free(bytes.at);
+        free(whole.at);
+    }
 }
 
 /* ---- Refusals ---- */
@@ -537,19 +953,19 @@ static void callbacks_may_fail(void **state)
     /* No room to grow: what was there is still there, and there may be room later. */
     counted = (struct counted){.fail = 'r'};
     assert_int_equal(open_counted(bytes.at, bytes.n, SFS_IMAGE_WRITABLE, &counted, &file), 0);
-    struct sfs_dataset *sparse = open_dataset(file, "/sparse");
+    struct sfs_dataset *more = make_dataset(file, "/more");
     int error = 0;
     for (uint64_t i = 0; i < ROWS && !error; i++)
-        error = write_row(sparse, i, 3);
+        error = write_row(more, i, 3);
     if (!error)
         error = sfs_flush(file);
     assert_int_equal(error, -ENOMEM);
     counted.fail = 0;
     for (uint64_t i = 0; i < ROWS; i++)
-        assert_int_equal(write_row(sparse, i, 4), 0);
+        assert_int_equal(write_row(more, i, 4), 0);
     assert_int_equal(sfs_flush(file), 0);
-    assert_int_equal(read_row(sparse, 5), 4);
-    sfs_dataset_close(sparse);
+    assert_int_equal(read_row(more, 5), 4);
+    sfs_dataset_close(more);
     assert_int_equal(sfs_close(file), 0);
     free(bytes.at);
 }
@@ -889,7 +1305,7 @@ static void a_file_that_is_loaded_many_times_does_not_grow(void **state)
     make_file("loaded.h5", 0, true);
     bool has_attributes = setxattr("loaded.h5", "user.sparsefs.test", "", 0, 0) == 0;
     for (uint64_t i = 0; i < 4; i++)
-        rewrite_row(i, (uint16_t)i, true);
+        rewrite_row(i, (uint16_t)i, i % 2);
     off_t before = size_of("loaded.h5");
     for (uint64_t i = 0; i < 200; i++)
         rewrite_row(i, (uint16_t)(3000 + i), i % 8 != 7);
@@ -1096,12 +1512,28 @@ static void *write_rows(void *data)
     return NULL;
 }
 
+/* The stored bytes past the cache are those of one chunk, too. */
+static void read_stored_row(struct sfs_dataset *dataset, uint64_t i)
+{
+    uint64_t start[2] = {i, 0};
+    struct sfs_chunk_info info;
+    uint16_t values[COLUMNS];
+    int error = sfs_chunk_info(dataset, start, &info);
+    if (!error)
+        error = sfs_read_chunk(dataset, &info, (void *const[SFS_SECTIONS]){NULL, values});
+    assert_true(error == 0 || error == -ENOENT || error == -ESTALE);
+    for (int k = 1; k < COLUMNS && !error; k++)
+        assert_int_equal(values[k], values[0]);
+}
+
 static void *read_rows(void *data)
 {
     const struct work *work = data;
     while (!atomic_load(&enough))
-        for (uint64_t i = 0; i < ROWS; i++)
+        for (uint64_t i = 0; i < ROWS; i++) {
             read_row(work->dataset, i);
+            read_stored_row(work->dataset, i);
+        }
     return NULL;
 }
 
@@ -1144,6 +1576,13 @@ TEST_MAIN(cmocka_unit_test(an_image_is_copied_once),
           cmocka_unit_test(a_writable_copy_leaves_the_buffer_alone),
           cmocka_unit_test(an_image_grows_and_is_handed_back),
           cmocka_unit_test(what_is_discarded_is_as_it_was_flushed),
+          cmocka_unit_test(a_buffer_of_many_sessions_keeps_its_size),
+          cmocka_unit_test(a_lent_image_takes_as_much_as_it_had),
+          cmocka_unit_test(a_buffer_of_changing_chunks_stays_small),
+          cmocka_unit_test(nothing_of_a_buffer_changes_before_a_flush),
+          cmocka_unit_test(nothing_is_unused_where_structures_overlap),
+          cmocka_unit_test(what_others_put_into_an_image_stays),
+          cmocka_unit_test(bytes_of_an_image_may_be_anything),
           cmocka_unit_test(what_cannot_be_is_refused),
           cmocka_unit_test(an_image_may_have_the_name_of_its_file),
           cmocka_unit_test(what_is_no_hdf5_is_refused),
