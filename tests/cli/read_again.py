@@ -1,6 +1,7 @@
 """Reads all structured datasets of files by the readers of these tests, sparse_reader.py and variable_reader.py, which
 share no code with src/, and compares each value with what `sparsectl dump` says. Left out are files in which `sparsectl
-check` finds faults, that are no HDF5 file or are open for writing, and large ones.
+check` finds faults, that are no HDF5 file or are open for writing, and large ones; and datasets with filters that
+Python has not.
 
     read_again.py FOLDER    the files in it; the last line says how many datasets there were of each encoding
 """
@@ -89,7 +90,12 @@ def same(kind, value, said, paths):
 
 
 def same_number(number, said):
-    return said is None or float(said) == float(number) or (np.isnan(number) and np.isnan(float(said)))
+    """The text has as many digits as tell a number from all others of its type."""
+    if said is None or float(said) == float(number):
+        return True
+    narrow = [kind for kind in (np.float16, np.float32) if isinstance(number, (float, np.floating)) and
+              float(kind(number)) == float(number)]
+    return any(kind(float(said)) == kind(number) for kind in narrow) or (np.isnan(number) and np.isnan(float(said)))
 
 
 def dumped(path, name, rank):
@@ -132,10 +138,13 @@ def compare(path, counts):
         said = described[name]
         if said["defined_elements"] > MOST_ELEMENTS or np.prod(said["chunk_dims"], dtype=float) > MOST_ELEMENTS ** 2:
             continue
-        if layout[3] & 2:
-            counts[compare_variable(path, name, said["layout_message"], paths)] += 1
-        elif datatype_class(file, address) in (0, 1):
-            counts[compare_numbers(file, path, name, address)] += 1
+        try:
+            if layout[3] & 2:
+                counts[compare_variable(path, name, said["layout_message"], paths)] += 1
+            elif datatype_class(file, address) in (0, 1):
+                counts[compare_numbers(file, path, name, address)] += 1
+        except NotImplementedError as lacking:  # in Python's library: LZ4 and others
+            counts[f"not read: {lacking}"] += 1
 
 
 def datatype_class(file, address):
