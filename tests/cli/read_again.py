@@ -113,7 +113,7 @@ def compare_numbers(file, path, name, address):
     said, values = dumped(path, name, dataset.rank), dataset.elements()
     assert set(said) == set(values), f"{path}:{name}: other elements are defined"
     for place, value in values.items():
-        assert same_number(value, float(said[place])), f"{path}:{name}: {place}: {value}, not {said[place]}"
+        assert same_number(value, float(said[place].strip('"'))), f"{path}:{name}: {place}: {value}, not {said[place]}"
     return f"{dataset.order} {dataset.encoding}"
 
 
