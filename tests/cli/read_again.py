@@ -93,9 +93,12 @@ def same_number(number, said):
     """The text has as many digits as tell a number from all others of its type."""
     if said is None or float(said) == float(number):
         return True
-    narrow = [kind for kind in (np.float16, np.float32) if isinstance(number, (float, np.floating)) and
-              float(kind(number)) == float(number)]
-    return any(kind(float(said)) == kind(number) for kind in narrow) or (np.isnan(number) and np.isnan(float(said)))
+    with np.errstate(over="ignore"):
+        narrow = [kind for kind in (np.float16, np.float32) if isinstance(number, (float, np.floating)) and
+                  float(kind(number)) == float(number)]
+        if any(kind(float(said)) == kind(number) for kind in narrow):
+            return True
+    return np.isnan(number) and np.isnan(float(said))
 
 
 def dumped(path, name, rank):
