@@ -112,32 +112,37 @@ static void frame_changed(struct mount *mount, const struct open_file *file, uin
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
-int open_file_take(struct mount *mount, struct open_file *file, bool is_tentative,
-                   struct change *change)
+/* frames: how many there were before. */
+static void matrix_changed(struct mount *mount, const struct open_file *file, uint64_t frames,
+                           enum matrix_change what)
 {
-    bool changed, taken;
-    uint64_t frames = views_frames(file->views);
-    int error = matrix_take(mount->matrices, file->matrix, inode_view(file->inode), is_tentative,
-                            &changed, &taken);
-    if (!changed)
-        return error;
     uint64_t now = views_frames(file->views);
-    *change = change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
-    if (taken)
-        mount_applied(mount, file->node, change->first, change->last);
+    struct change change = change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
+    if (what == MATRIX_FRAMES)
+        mount_applied(mount, file->node, change.first, change.last);
     else
-        change->views = 1u << VIEW_CSR_INDPTR | 1u << VIEW_CSR_INDICES | 1u << VIEW_CSR_DATA;
+        change.views = 1u << VIEW_CSR_INDPTR | 1u << VIEW_CSR_INDICES | 1u << VIEW_CSR_DATA;
+    notify_change(mount->notify, &change, 0, NULL, NULL);
+}
+
+int open_file_take(struct mount *mount, struct open_file *file, enum matrix_close how)
+{
+    const struct matrix_part of = {inode_view(file->inode), file};
+    enum matrix_change what;
+    matrix_begin_taking(file->matrix);
+    uint64_t frames = views_frames(file->views);
+    int error = matrix_take(mount->matrices, file->matrix, &of, how, &what);
+    if (what != MATRIX_SAME)
+        matrix_changed(mount, file, frames, what);
+    matrix_end_taking(file->matrix);
     return error;
 }
 
 /* An error of this is in the log. */
 static void end_matrix(struct mount *mount, struct open_file *file)
 {
-    struct change change = {0};
     NOT_INTERRUPTIBLE();
-    (void)open_file_take(mount, file, false, &change);
-    if (change.node)
-        notify_change(mount->notify, &change, 0, NULL, NULL);
+    (void)open_file_take(mount, file, MATRIX_ENDED);
     matrix_end(mount->matrices, file->matrix);
 }
 
@@ -494,7 +499,6 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     struct mount *mount = fuse_req_userdata(request);
     struct open_file *opened = open_file_of(info), *file = opened;
     struct answer answer = {.kind = ANSWER_ERROR};
-    struct change change = {0};
     bool changed = false, closing = false;
     open_file_use(opened);
     struct open_file *instead = atomic_load(&opened->instead);
@@ -507,8 +511,8 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
             staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
                           atomic_exchange(&file->has_closed, true), &changed, &closing);
     if (file->matrix)
-        answer.error =
-            open_file_take(mount, file, !atomic_exchange(&file->has_staged, false), &change);
+        answer.error = open_file_take(
+            mount, file, atomic_exchange(&file->has_staged, false) ? MATRIX_CLOSED : MATRIX_PAUSED);
     /* The last close applies nothing of what this one has. */
     if (changed && !closing)
         atomic_store(&file->has_asked, false);
@@ -522,9 +526,7 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         answer.error = sfs_flush_error(file->views->dataset);
     if (atomic_exchange(&file->has_written, false))
         fresh_closed(mount_fresh(mount, file->node), file->fresh);
-    if (change.node)
-        notify_change(mount->notify, &change, 0, request, &answer);
-    else if (changed)
+    if (changed)
         frame_changed(mount, file, frames, request, &answer);
     else
         notify_answer(mount->notify, request, &answer);

@@ -72,10 +72,9 @@ void open_file_note_collected(struct mount *mount, struct open_file *file, struc
  * of staging_apply. */
 int open_file_apply(struct mount *mount, struct open_file *file, struct change *change);
 
-/* Of a file of csr, when it is closed or synced: as matrix_take. *change: what has changed; its node
- * stays NULL if nothing has. */
-int open_file_take(struct mount *mount, struct open_file *file, bool is_tentative,
-                   struct change *change);
+/* Of a file of csr, when it is closed or synced: as matrix_take. What has changed is made known to the
+ * kernel by the time that notify_answer answers. */
+int open_file_take(struct mount *mount, struct open_file *file, enum matrix_close how);
 
 /* Closes what is open still, after the last request: the kernel does not say more. */
 void open_files_close(struct mount *mount);

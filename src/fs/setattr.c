@@ -116,9 +116,8 @@ static void set_times(struct mount *mount, struct inode inode, const struct stat
 /* What is truncated, or extended, and to how many bytes. */
 struct truncation {
     struct inode inode;
-    struct open_file
-        *file; /* through which it is done, or (by_opening) which is being opened; NULL:
-                             * by its name */
+    /* Through which it is done, or (by_opening) which is being opened; NULL: by its name. */
+    struct open_file *file;
     bool by_opening;
     uint64_t size;
 };
@@ -148,12 +147,13 @@ static int truncate_matrix(struct mount *mount, const struct node *node,
     if (!error) {
         *change = change_of_frames(node, inode.frame, inode.frame);
         change->views = 1u << inode_view(inode);
-        error = matrix_resize(mount->matrices, matrix, inode_view(inode), truncation->size);
+        const struct matrix_part part = {inode_view(inode), file ? file : &now};
+        error = matrix_resize(mount->matrices, matrix, &part, truncation->size);
     }
     if (!error && file && truncation->size > 0)
         atomic_store(&file->has_staged, true);
     if (!error && !file)
-        error = open_file_take(mount, &now, false, change);
+        error = open_file_take(mount, &now, MATRIX_CLOSED);
     if (now.matrix)
         matrix_end(mount->matrices, now.matrix);
     node_put_views(mount->nodes, node);

@@ -16,8 +16,10 @@
 #include "fs/staged_writes.h"
 
 struct part {
-    bool is_there;   /* it was written, and waits */
-    bool is_written; /* since it was closed or synced */
+    bool is_there;              /* it was written, and waits */
+    bool is_written;            /* since it was closed or synced */
+    bool is_paused;             /* since it was written */
+    const struct open_file *by; /* by which it was written last; only compared */
     struct content content;
 };
 
@@ -30,7 +32,8 @@ struct matrix {
     /* Never changed; held: */
     const struct node *node;
     struct views *views;
-    pthread_mutex_t lock; /* guards the parts, also while they are taken */
+    pthread_mutex_t taking; /* taken before the next one */
+    pthread_mutex_t lock;   /* guards the parts, also while they are taken */
     struct part part[VIEW_CSR_PARTS];
 };
 
@@ -81,6 +84,7 @@ static int add(struct matrices *matrices, const struct node *node, struct matrix
         error = -ENOMEM;
         goto failed;
     }
+    pthread_mutex_init(&matrix->taking, NULL);
     pthread_mutex_init(&matrix->lock, NULL);
     node_hold(matrices->nodes, node->number);
     mounted_use_more(node->mounted);
@@ -131,6 +135,7 @@ static void destroy(struct matrices *matrices, struct matrix *matrix)
     for (int i = 0; i < VIEW_CSR_PARTS; i++)
         free_part(matrices, &matrix->part[i]);
     pthread_mutex_destroy(&matrix->lock);
+    pthread_mutex_destroy(&matrix->taking);
     struct mounted_file *mounted = matrix->node->mounted;
     node_put_views(matrices->nodes, matrix->node);
     mounted_put(mounted, true);
@@ -223,9 +228,10 @@ static int begin_part(struct matrices *matrices, struct matrix *matrix, enum vie
     return error;
 }
 
-static int end_change(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
-                      int error)
+static int end_change(struct matrices *matrices, struct matrix *matrix,
+                      const struct matrix_part *of, int error)
 {
+    enum view_kind view = of->view;
     struct part *part = part_of(matrix, view);
     if (error == -ENOSPC)
         log_warning("%s: %s: no room for csr/%s: it would need more than staging_size=%zu",
@@ -234,37 +240,39 @@ static int end_change(struct matrices *matrices, struct matrix *matrix, enum vie
     if (error)
         free_part(matrices, part);
     part->is_written = !error;
+    part->is_paused = false;
+    part->by = of->by;
     note(matrices, matrix);
     return error;
 }
 
-int matrix_write(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
-                 const void *bytes, size_t n, uint64_t offset)
+int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *of,
+                 const struct view_bytes *bytes)
 {
-    struct part *part = part_of(matrix, view);
+    struct part *part = part_of(matrix, of->view);
     uint64_t end;
     pthread_mutex_lock(&matrix->lock);
-    int error = __builtin_add_overflow(offset, n, &end) ? -ENOSPC : 0;
+    int error = __builtin_add_overflow(bytes->offset, bytes->n, &end) ? -ENOSPC : 0;
     if (!error && !part->is_there)
-        error = begin_part(matrices, matrix, view, UINT64_MAX);
+        error = begin_part(matrices, matrix, of->view, UINT64_MAX);
     if (!error && end > part->content.n)
         error = resize(matrices, part, end);
     if (!error)
-        memcpy(part->content.bytes + offset, bytes, n);
-    error = end_change(matrices, matrix, view, error);
+        memcpy(part->content.bytes + bytes->offset, bytes->bytes, bytes->n);
+    error = end_change(matrices, matrix, of, error);
     pthread_mutex_unlock(&matrix->lock);
     return error;
 }
 
-int matrix_resize(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
+int matrix_resize(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *of,
                   uint64_t size)
 {
-    struct part *part = part_of(matrix, view);
+    struct part *part = part_of(matrix, of->view);
     pthread_mutex_lock(&matrix->lock);
-    int error = part->is_there ? 0 : begin_part(matrices, matrix, view, size);
+    int error = part->is_there ? 0 : begin_part(matrices, matrix, of->view, size);
     if (!error)
         error = resize(matrices, part, size);
-    error = end_change(matrices, matrix, view, error);
+    error = end_change(matrices, matrix, of, error);
     pthread_mutex_unlock(&matrix->lock);
     return error;
 }
@@ -311,33 +319,48 @@ static void tell(const struct matrices *matrices, const struct matrix *matrix, e
         log_error("%s: %s: what was written to csr is lost: %s", path, dataset, strerror(-error));
 }
 
-/* Whether another file than this one is being written. */
-static bool is_being_written(const struct matrix *matrix, enum view_kind view)
+/* Whether another file than this one is being written, and not paused, or (is_paused) is. */
+static bool is_being_written(const struct matrix *matrix, enum view_kind view, bool is_paused)
 {
     for (int i = 0; i < VIEW_CSR_PARTS; i++)
-        if (i != (int)(view - VIEW_CSR_INDPTR) && matrix->part[i].is_written)
+        if (i != (int)(view - VIEW_CSR_INDPTR) && matrix->part[i].is_written &&
+            matrix->part[i].is_paused == is_paused)
             return true;
     return false;
 }
 
-int matrix_take(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
-                bool is_tentative, bool *changed, bool *taken)
+void matrix_begin_taking(struct matrix *matrix)
+{
+    pthread_mutex_lock(&matrix->taking);
+}
+
+void matrix_end_taking(struct matrix *matrix)
+{
+    pthread_mutex_unlock(&matrix->taking);
+}
+
+int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *of,
+                enum matrix_close how, enum matrix_change *change)
 {
     struct view_csr csr;
-    *changed = *taken = false;
+    *change = MATRIX_SAME;
     pthread_mutex_lock(&matrix->lock);
-    struct part *part = part_of(matrix, view);
-    bool is_last = part->is_written && !is_being_written(matrix, view);
+    struct part *part = part_of(matrix, of->view);
+    bool is_own = part->by == of->by;
+    bool is_meant = part->is_written && (is_own || how != MATRIX_ENDED);
+    bool is_last = is_meant && !is_being_written(matrix, of->view, false);
+    bool is_tentative = how == MATRIX_PAUSED || is_being_written(matrix, of->view, true);
     int error = is_last ? put(matrices, matrix, &csr) : 0;
     bool is_kept = error == -EAGAIN || (error && is_tentative);
     if (error && !is_tentative)
-        tell(matrices, matrix, view, error, &csr);
-    *taken = is_last && !error;
-    *changed = is_last && !is_kept;
-    if (*changed)
+        tell(matrices, matrix, of->view, error, &csr);
+    if (is_last && !is_kept) {
+        *change = error ? MATRIX_FILES : MATRIX_FRAMES;
         forget_all(matrices, matrix);
-    else if (!is_tentative)
-        part->is_written = false;
+    } else if (is_meant) {
+        part->is_paused |= is_own && how == MATRIX_PAUSED;
+        part->is_written = how == MATRIX_PAUSED;
+    }
     pthread_mutex_unlock(&matrix->lock);
     return is_kept ? 0 : error == -EFBIG ? -ENOSPC : error;
 }

@@ -16,6 +16,7 @@
 
 struct matrices;
 struct matrix;
+struct open_file;
 struct staged_part;
 struct temporaries;
 
@@ -30,20 +31,40 @@ void matrices_destroy(struct matrices *matrices);
 int matrix_begin(struct matrices *matrices, const struct node *node, struct matrix **matrix);
 void matrix_end(struct matrices *matrices, struct matrix *matrix);
 
+/* A file of it, and who writes or closes it. */
+struct matrix_part {
+    enum view_kind view;
+    const struct open_file *by;
+};
+
 /* Writes, or sets the size, of what waits of a file; a file of which nothing waits begins with what it
  * shows. -ENOSPC: no room, logged; -ENOMEM; errors of view_size and view_read. After an error what was
  * written to the file is gone. */
-int matrix_write(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
-                 const void *bytes, size_t n, uint64_t offset);
-int matrix_resize(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
+int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *part,
+                 const struct view_bytes *bytes);
+int matrix_resize(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *part,
                   uint64_t size);
 
-/* The file is closed or synced. -EINVAL: refused, logged; nothing waits then. is_tentative: more may
- * follow from the process that closes it, so that nothing is refused. 0 also if it waits for more to be
- * written. Errors of sfs_begin_writing and view_put_csr, but -ENOSPC in place of -EFBIG: what waited is
- * gone. *changed: the files show something else, and (*taken) so do all frames. */
-int matrix_take(struct matrices *matrices, struct matrix *matrix, enum view_kind view,
-                bool is_tentative, bool *changed, bool *taken);
+/* Around matrix_take and making known to the kernel what it has changed: another who closes the same file
+ * meanwhile would find nothing to do, and answer while the kernel still has what was there before. */
+void matrix_begin_taking(struct matrix *matrix);
+void matrix_end_taking(struct matrix *matrix);
+
+/* How a file is closed. */
+enum matrix_close {
+    MATRIX_PAUSED, /* nothing was written since the last time: more may follow through another descriptor, as
+                    * a shell that has truncated it passes one on, so that nothing is refused */
+    MATRIX_CLOSED, /* or synced */
+    MATRIX_ENDED /* by the last of its descriptors; the kernel may say so when others write again */
+};
+
+/* What shows something else. */
+enum matrix_change { MATRIX_SAME, MATRIX_FILES, MATRIX_FRAMES /* and the files */ };
+
+/* -EINVAL: refused, logged; nothing waits then. 0 also if it waits for more to be written. Errors of
+ * sfs_begin_writing and view_put_csr, but -ENOSPC in place of -EFBIG: what waited is gone. */
+int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *of,
+                enum matrix_close how, enum matrix_change *change);
 
 /* The size of what waits, and up to n bytes of it, *got in all; false: nothing does. */
 bool matrix_size(struct matrices *matrices, const struct node *node, enum view_kind view,

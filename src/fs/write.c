@@ -41,8 +41,8 @@ static int write_or_end(fuse_req_t request, struct mount *mount, struct open_fil
 static int write_matrix(struct mount *mount, struct open_file *file, const struct view_bytes *bytes,
                         struct change *change)
 {
-    int error = matrix_write(mount->matrices, file->matrix, inode_view(file->inode), bytes->bytes,
-                             bytes->n, bytes->offset);
+    const struct matrix_part part = {inode_view(file->inode), file};
+    int error = matrix_write(mount->matrices, file->matrix, &part, bytes);
     open_file_note_collected(mount, file, change);
     return error;
 }
@@ -203,7 +203,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
         mount_applied(mount, file->node, change.first, change.last);
     if (file->matrix) {
         atomic_store(&file->has_staged, false);
-        answer.error = open_file_take(mount, file, false, &change);
+        answer.error = open_file_take(mount, file, MATRIX_CLOSED);
     }
     struct commits *commits = mount_commits(mount, file->node);
     fresh_finish(mount_fresh(mount, file->node), file->fresh);

@@ -819,7 +819,7 @@ class Worker:
 
     OPERATIONS = {"write": 30, "copy_over": 3, "rename_over": 3, "read": 12, "check": 8, "go_through": 4, "glance": 6,
                   "store": 8, "truncate": 4, "punch": 10, "over_end": 2, "write_defined": 6, "write_points": 4,
-                  "write_csr": 2,
+                  "write_csr": 4,
                   "truncate_defined": 2, "spoil_defined": 1, "write_stack": 8, "read_stack": 5,
                   "punch_stack": 3, "extend": 1, "change_groups": 2, "sync": 2, "forbidden": 1,
                   "close_files": 2}

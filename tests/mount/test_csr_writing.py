@@ -1,8 +1,10 @@
 """csr/ as it is written: three files that define, together, what is in every frame; all of it or nothing."""
+import contextlib
 import errno
+import itertools
 import os
 import subprocess
-
+import time
 
 import numpy as np
 import pytest
@@ -387,3 +389,62 @@ def test_in_a_folder(mounts, tmp_path):
     mounted.unmount()
     done = subprocess.run([BUILD / "sparsectl", "check", several[0].path], capture_output=True, text=True)
     assert done.returncode == 0, done
+
+
+def pause(path):
+    """Truncated, and passed on as a shell does: by another descriptor of the same opening, which is given."""
+    opened = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    passed = open(os.dup(opened), "wb", buffering=0)
+    os.close(opened)
+    return passed
+
+
+def test_who_has_written_before_does_not_end_what_another_writes(mounts, sparse):
+    """Its last descriptor is closed in the midst of that; the kernel itself may say so that late."""
+    d = sparse.mount(mounts)
+    new = other()
+    parts = arrays_of(*new)
+    with pause(d / "csr/indptr.raw") as earlier:
+        earlier.write(arrays_of(sparse.array, sparse.defined)[0].tobytes())
+        os.close(os.dup(earlier.fileno()))
+        put(d, parts, NAMES[1:])
+        with open(d / "csr/indptr.raw", "wb", buffering=0) as f:
+            f.write(parts[0][:2].tobytes())
+            earlier.close()
+            time.sleep(0.2)
+            f.write(parts[0][2:].tobytes())
+    take(sparse, *new)
+    check_csr(d, sparse)
+    sparse.check_file(mounts)
+
+
+@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+def test_no_elements_are_there_when_the_last_file_is_closed(mounts, sparse, order):
+    """Two of the files have no bytes, so that nothing is written after they are truncated."""
+    d = sparse.mount(mounts)
+    new = np.zeros_like(sparse.array), np.zeros_like(sparse.defined)
+    parts = arrays_of(*new)
+    with contextlib.ExitStack() as passed:
+        for i in order:
+            if parts[i].size:
+                put(d, parts, [NAMES[i]])
+            else:
+                passed.enter_context(pause(d / "csr" / NAMES[i]))
+        take(sparse, *new)
+        assert (d / "frames/0.raw").read_bytes() == sparse.array[0].tobytes()
+        sparse.check()
+    check_csr(d, sparse)
+    sparse.check_file(mounts)
+
+
+def test_several_programs_at_once(mounts, sparse):
+    """`cat data >data.raw &` has truncated it, and not yet begun to write when the others have ended."""
+    d = sparse.mount(mounts)
+    new = other()
+    parts = arrays_of(*new)
+    with pause(d / "csr/data.raw") as passed:
+        put(d, parts, NAMES[:2])
+        passed.write(parts[2].tobytes())
+    take(sparse, *new)
+    check_csr(d, sparse)
+    sparse.check_file(mounts)
