@@ -34,7 +34,7 @@ extern const struct command recover_command;
 extern const struct command repack_command;
 extern const struct command image_command;
 
-/* ---- Messages (messages.c) ---- */
+/* ---- Messages (stderr_messages.c) ---- */
 
 /* From now on the library's warnings go to stderr, and its errors are kept for fail(). */
 void messages_begin(void);

@@ -12,8 +12,6 @@
 #include "layout/sparse.h"
 #include "store/store.h"
 
-enum { VALUES = 1, HEAP }; /* sections */
-
 static bool is_dense(const struct sfs_dataset *dataset)
 {
     return dataset->info.layout == SFS_CHUNKED && !dataset->info.type.has_pointers;

@@ -5,6 +5,8 @@
 #include "format/dataset_header.h"
 #include "index/index.h"
 
+enum { SELECTION, VALUES, HEAP }; /* sections of a chunk */
+
 struct sparse {
     const struct superblock *superblock;
     uint64_t address; /* of the header in the store: libhdf5 counts from the end of a user block */
@@ -33,11 +35,28 @@ int sparse_flush(struct layout *layout);
  * claimed, which the log says. -EIO, which is logged; -ENOMEM. */
 int sparse_claim(struct layout *layout);
 
-/* ---- For the files of this folder: the callbacks that write ---- */
+/* ---- For the files of this folder ---- */
+
+/* Bytes of a section before its filters. */
+uint64_t sparse_section_size(const struct sparse *sparse, const struct chunk_record *record,
+                             int section);
+
+/* Bytes of the checksum that n bytes of section 1 end in. */
+uint64_t sparse_values_checksum(const struct sparse *sparse, uint64_t n);
+
+/* Elements that section 1 has values for. */
+uint64_t sparse_values(const struct layout *layout, const struct chunk_record *record);
+
+/* Callbacks of layout.h. */
 
 struct cache_form;
+struct decoding;
 struct encoded;
 struct pool;
+
+size_t sparse_decode_bytes(const struct layout *layout, const struct chunk_record *record,
+                           unsigned parts);
+int sparse_decode(struct layout *layout, const struct decoding *chunk);
 
 size_t sparse_encode_bytes(const struct layout *layout, const struct cache_form *form);
 int sparse_encode(struct layout *layout, const uint64_t *scaled, const struct cache_form *form,

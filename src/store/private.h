@@ -37,7 +37,7 @@ struct journal_state {
     struct timespec changed;
 };
 
-/* Identifies one commit of a followed file (follow.c). */
+/* Identifies one commit of a followed file (follow_changes.c). */
 struct follow_state {
     char number[COUNTER_BYTES]; /* of the counter; all zeros: there is none, then: */
     struct timespec changed;    /* of the file */
@@ -217,7 +217,7 @@ void file_init_lock(pthread_rwlock_t *lock);
 /* open.c: opens the file and takes its lock, unless it is followed; finds its place. */
 int file_open(struct store *store);
 
-/* follow.c: store_open_as of what is followed. */
+/* follow_changes.c: store_open_as of what is followed. */
 int follow_open(const char *path, const struct store_opening *how, struct store **store);
 
 /* file_place.c: false: the system does not say. */
@@ -263,23 +263,23 @@ void free_space_note(struct store *store);
 void free_space_load(struct store *file, struct store *image);
 void free_space_hand_on(const struct store *image, struct store *file);
 
-/* follow.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
+/* follow_changes.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
  * another file has its place. And n bytes of a followed file. Here and in what follows `why` takes
  * that they cannot be read, as that of store_read_why. */
 int follow_check(const struct store *store);
 int follow_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 
-/* follow.c: drops cached pages, so that the next read of the descriptor sees what others have
+/* follow_changes.c: drops cached pages, so that the next read of the descriptor sees what others have
  * written. */
 void follow_drop_cached(const struct store *store, int fd);
 
-/* counter.c: its number, all zeros if there is none; another number, before committed bytes are
+/* commit_counter.c: its number, all zeros if there is none; another number, before committed bytes are
  * changed; and its end. */
 int counter_read(const struct store *store, char number[COUNTER_BYTES]);
 int counter_advance(struct store *store);
 void counter_remove(struct store *store);
 
-/* counter.c: of a followed file: a descriptor that holds it until it is closed; -1: it cannot be.
+/* commit_counter.c: of a followed file: a descriptor that holds it until it is closed; -1: it cannot be.
  */
 int counter_hold(const struct store *store);
 
@@ -292,7 +292,7 @@ int commit_check_writable(struct store *store);
  * or is the last one to use the store. */
 int settle(struct store *store);
 
-/* ---- neighbour_trust.c ---- */
+/* ---- neighbour_files.c ---- */
 
 /* Whether a file that was found beside the store's may be trusted and written to: a regular file
  * with one name, of an owner who may write the store's file, and writable only for those who may.

@@ -81,7 +81,7 @@ int client_begin(struct client *client);
 /* Where errors of its file are said (why_say). */
 struct why *client_why(const struct client *client);
 
-/* ---- client_end.c ---- */
+/* ---- client_reap.c ---- */
 
 /* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
 int client_end_worker(struct client *client);
