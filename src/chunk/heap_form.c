@@ -8,7 +8,7 @@
 #include "common/pool.h"
 #include "common/size.h"
 #include "format/section_heap.h"
-#include "format/slots.h"
+#include "format/variable_slots.h"
 #include "format/structure.h"
 #include "layout/layout.h"
 

@@ -1,4 +1,4 @@
-/* The packed form of chunks whose elements have parts of variable length (format/slots.h): its
+/* The packed form of chunks whose elements have parts of variable length (format/variable_slots.h): its
  * values lead to sequences in form->heap, which is section 2 as it is stored before its filters
  * (format/section_heap.h) but for the checksum. What comes in are elements as they are in memory, with
  * struct sfs_sequence in their slots; the form gets copies of these. Only the packed form has a

@@ -12,7 +12,7 @@
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "filter/filter.h"
-#include "format/slots.h"
+#include "format/variable_slots.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"

@@ -15,7 +15,7 @@
 #include "dataset/virtual_dataset.h"
 #include "filter/filter.h"
 #include "format/datatype_message.h"
-#include "format/slots.h"
+#include "format/variable_slots.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"

@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/size.h"
 #include "dataset/series.h"
-#include "format/slots.h"
+#include "format/variable_slots.h"
 #include "hdf5/hdf5.h"
 
 #define BATCH_ELEMENTS 4096                /* that are read or written by one call of libhdf5 */

@@ -13,7 +13,7 @@ int ordinary_read(struct sfs_dataset *dataset, const struct box *box, void **ele
  * some of it (hdf5_spoils), which is logged. */
 int ordinary_write(struct sfs_dataset *dataset, const struct box *box, const void *elements);
 
-/* n elements of a structured dataset, in the form of sfs_read_elements, as stored (format/slots.h); the
+/* n elements of a structured dataset, in the form of sfs_read_elements, as stored (format/variable_slots.h); the
  * caller frees *stored. -EFBIG: in more than 128 MiB; -EIO, which is logged; -EOPNOTSUPP;
  * -ENOMEM. */
 int elements_as_stored(struct sfs_dataset *dataset, const void *elements, uint64_t n, char **stored,

@@ -280,7 +280,7 @@ void alone_call_end(struct call *call);
  * returns: -EINTR, -EBUSY (MOST_TRIES), errors of sfs_refresh. *tries: 0 before the first time. */
 bool repeat_call(struct sfs_file *file, int *error, unsigned *tries);
 
-/* renew_datasets.c: takes the last state of a followed file, as sfs_refresh does, but not of its series. */
+/* follow_datasets.c: takes the last state of a followed file, as sfs_refresh does, but not of its series. */
 int follow_refresh(struct sfs_file *file);
 
 /* For calls that copy from a file that may be followed: before the FOLLOWED block libhdf5 takes the

@@ -10,7 +10,7 @@
 #include "common/lines.h"
 #include "common/log.h"
 #include "format/reference.h"
-#include "format/slots.h"
+#include "format/variable_slots.h"
 #include "selection/selection.h"
 #include "store/store.h"
 

@@ -11,7 +11,7 @@
 #include "dataset/chunk_parts.h"
 #include "dataset/references.h"
 #include "format/section_heap.h"
-#include "format/slots.h"
+#include "format/variable_slots.h"
 #include "format/structure.h"
 #include "chunk/form.h"
 #include "selection/selection.h"

@@ -1,4 +1,4 @@
-/* Elements with parts of variable length (format/slots.h) of sparse datasets: their sequences, out
+/* Elements with parts of variable length (format/variable_slots.h) of sparse datasets: their sequences, out
  * of the forms that the chunk cache has of their chunks. For the files of src/dataset; thread-safe.
  */
 #ifndef SPARSEFS_DATASET_SEQUENCES_H

@@ -15,7 +15,7 @@
 #include "dataset/references.h"
 #include "dataset/sequences.h"
 #include "dataset/virtual_dataset.h"
-#include "format/slots.h"
+#include "format/variable_slots.h"
 #include "hdf5/hdf5.h"
 #include "selection/selection.h"
 

@@ -285,7 +285,7 @@ static bool is_sparse(const struct object_header *header)
     return layout && layout_message_is_structured(layout);
 }
 
-/* What a plain header may have (format/plain.c), and filters of sections. */
+/* What a plain header may have (format/plain_headers.c), and filters of sections. */
 static int look_at_message(struct looking *looking, const struct message *message, bool is_sparse)
 {
     bool is_shared = message->flags & MESSAGE_SHARED;

@@ -3,7 +3,7 @@
 #ifndef SPARSEFS_FORMAT_DENSE_LINKS_H
 #define SPARSEFS_FORMAT_DENSE_LINKS_H
 
-#include "format/plain.h"
+#include "format/plain_headers.h"
 
 #define DENSE_LINKS_MOST_BYTES ((uint64_t)256 << 20) /* of a heap; else it is not plain */
 
@@ -18,7 +18,7 @@ struct link_info {
 };
 
 /* Does it with every link of a group, in no order. Stops at the first error and returns it. Errors
- * as of plain.h, and -EINTR (interrupt.h). */
+ * as of plain_headers.h, and -EINTR (interrupt.h). */
 int dense_links_each(struct store *store, const struct superblock *superblock,
                      const struct link_info *info, dense_link_function function, void *context,
                      struct why *why);

@@ -11,7 +11,7 @@
 
 #include "common/interrupt.h"
 #include "format/cursor.h"
-#include "format/plain.h"
+#include "format/plain_headers.h"
 #include "format/structure.h"
 #include "store/store.h"
 

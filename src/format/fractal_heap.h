@@ -1,5 +1,5 @@
 /* A fractal heap as groups have them (HDF5 file format specification, section III.G): objects in
- * its blocks, without filters, all of it in memory. Others are not plain (plain.h). */
+ * its blocks, without filters, all of it in memory. Others are not plain (plain_headers.h). */
 #ifndef SPARSEFS_FORMAT_FRACTAL_HEAP_H
 #define SPARSEFS_FORMAT_FRACTAL_HEAP_H
 
@@ -11,7 +11,7 @@
 struct fractal_heap;
 
 /* Reads the heap whose header is at address, with all its blocks, of no more than `most` bytes.
- * Errors as of plain.h, and -EINTR. The caller closes it; NULL is fine. */
+ * Errors as of plain_headers.h, and -EINTR. The caller closes it; NULL is fine. */
 int fractal_heap_open(struct store *store, const struct superblock *superblock, uint64_t address,
                       uint64_t most, struct fractal_heap **heap, struct why *why);
 void fractal_heap_close(struct fractal_heap *heap);

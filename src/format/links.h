@@ -4,12 +4,12 @@
 #ifndef SPARSEFS_FORMAT_LINKS_H
 #define SPARSEFS_FORMAT_LINKS_H
 
-#include "format/plain.h"
+#include "format/plain_headers.h"
 
 #define LINKS_MOST ((size_t)1 << 20) /* of a group, else it is not plain */
 
 /* All links of the group that has this plain header, ascending by name, with addresses of the
- * store. Errors as of plain.h, and -EINTR (interrupt.h). The caller frees what links has with
+ * store. Errors as of plain_headers.h, and -EINTR (interrupt.h). The caller frees what links has with
  * links_free. */
 int links_read(struct store *store, const struct superblock *superblock,
                const struct object_header *header, struct sfs_links *links, struct why *why);

@@ -1,10 +1,10 @@
-/* The header of a plain dense dataset (plain.h): compact, contiguous or chunked (HDF5 file format
+/* The header of a plain dense dataset (plain_headers.h): compact, contiguous or chunked (HDF5 file format
  * specification, sections IV.A.2.b, d, f, i, l). */
 #ifndef SPARSEFS_FORMAT_PLAIN_DATASET_H
 #define SPARSEFS_FORMAT_PLAIN_DATASET_H
 
 #include "format/dataset_messages.h"
-#include "format/plain.h"
+#include "format/plain_headers.h"
 #include "format/plain_type.h"
 
 struct plain_dataset {
@@ -23,7 +23,7 @@ struct plain_dataset {
 };
 
 /* Of a plain header that has a dataspace and a datatype, which must outlive *dataset. Errors as of
- * plain.h. The caller frees what dataset has with plain_dataset_free. */
+ * plain_headers.h. The caller frees what dataset has with plain_dataset_free. */
 int plain_dataset_decode(const struct superblock *superblock, const struct object_header *header,
                          struct plain_dataset *dataset, struct why *why);
 void plain_dataset_free(struct plain_dataset *dataset);

@@ -1,4 +1,4 @@
-/* Datatype messages that are plain (plain.h): understood, and written as libhdf5 writes them, so
+/* Datatype messages that are plain (plain_headers.h): understood, and written as libhdf5 writes them, so
  * that what it would write of them is the same bytes (HDF5 file format specification, section
  * IV.A.2.d). */
 #ifndef SPARSEFS_FORMAT_PLAIN_TYPE_H

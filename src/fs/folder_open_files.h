@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 
 #include "dataset/shared_cache.h"
-#include "fs/folder.h"
+#include "fs/folder_walk.h"
 #include "sparsefs/sparsefs.h"
 
 struct commits;

@@ -135,7 +135,7 @@ struct inode mount_parent(const struct node *node, struct inode inode);
 /* The generation that goes with an inode number whose node is held. */
 uint64_t mount_generation(struct mount *mount, struct inode inode);
 
-/* ---- written.c ---- */
+/* ---- write_effects.c ---- */
 
 /* Frames first to last of a dataset were written: what must be known of that besides the kernel. */
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);

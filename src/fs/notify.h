@@ -7,7 +7,7 @@
  * waits there for the locks of the pages. To avoid deadlocks:
  *
  *   - Threads that serve requests never invalidate. They pass the request, with its answer and the
- *     change, to worker threads; afterwards a thread answers it (keeper.h).
+ *     change, to worker threads; afterwards a thread answers it (daemon/abort_after_kill.h).
  *   - During a WRITE of inode X the kernel holds pages of X: locked, or under writeback if it
  *     writes dirty pages of a mapping. A worker that invalidates X waits, but nothing waits for
  *     that worker: another one makes the change of that WRITE known, and it is answered. Only if

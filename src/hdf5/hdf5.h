@@ -344,7 +344,7 @@ int hdf5_element_json(const struct hdf5_owner *owner, const void *type, size_t n
 
 /* n elements, the first of which is at row-major position `first` of a dataset whose last dim is
  * row_length (0: it has a single element; HDF5_LINES, HDF5_JSON: of whatever dims, see below). Those
- * with parts of variable length are as stored (format/slots.h), but for references: in place of the
+ * with parts of variable length are as stored (format/variable_slots.h), but for references: in place of the
  * bytes of each there is the text for it, or no byte, which is null. */
 struct hdf5_elements {
     const struct sfs_encoded *type;
@@ -362,7 +362,7 @@ int hdf5_elements_text(const struct hdf5_owner *owner, const struct hdf5_element
 int hdf5_element_parse(const void *type, size_t n, const char *text, void *element);
 
 /* Besides SFS_LENGTHS and so on: elements with parts of variable length anywhere, each as in a
- * sequence in structured chunks (format/slots.h: slot_store). */
+ * sequence in structured chunks (format/variable_slots.h: slot_store). */
 #define HDF5_STORED ((enum sfs_parts)(SFS_JSON + 1))
 
 /* Parts of n elements, at most SFS_MOST_PARTS, from row-major position `first` on, in no more than

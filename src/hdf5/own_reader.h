@@ -1,5 +1,5 @@
 /* What of a file needs no libhdf5: kinds of objects, links of groups and descriptions of datasets,
- * where all of it is plain (format/plain.h), read from the store. What it says is what libhdf5
+ * where all of it is plain (format/plain_headers.h), read from the store. What it says is what libhdf5
  * would say, or else -EAGAIN: libhdf5 is to be asked, also for the errors of what is damaged.
  *
  * Each call has as much time as one of libhdf5's process, with what the disk takes of it: who waits

@@ -1,5 +1,5 @@
 /* Elements of datatypes with parts of variable length of datasets of libhdf5, as structured chunks
- * store them in sequences (format/slots.h): out of libhdf5's form in memory, and into it. */
+ * store them in sequences (format/variable_slots.h): out of libhdf5's form in memory, and into it. */
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "common/box.h"
 #include "common/size.h"
 #include "format/cursor.h"
-#include "format/slots.h"
+#include "format/variable_slots.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 

@@ -53,6 +53,14 @@ def test_what_is_named_exists(document, least):
                 assert re.search(rf"^\w[^;#{{}}]*?\b{name}\(", text, re.M), f"{path} does not define {name}"
 
 
+def test_files_named_in_comments_exist():
+    files = c_files("src", "include", "tests", "bench", "docs")
+    paths = "".join(f"{path}\n" for path in files)
+    for path in c_files("src", "include"):
+        for named in re.findall(r'(?<![<"\w/.-])((?:[a-z_0-9]+/)*[a-z_0-9]+\.[ch])\b', path.read_text()):
+            assert f"/{named}\n" in paths or named in ("fuse.h", "linux/landlock.h"), f"{path} names {named}"
+
+
 # ---- Layers ----
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.M)

@@ -11,7 +11,7 @@
 
 #include "common/pool.h"
 #include "format/section_heap.h"
-#include "format/slots.h"
+#include "format/variable_slots.h"
 #include "format/structure.h"
 #include "chunk/heap_form.h"
 #include "layout/layout.h"

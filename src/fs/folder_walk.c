@@ -1,6 +1,6 @@
 /* Paths are walked by descriptors that only name a file (O_PATH); what kind a state of a regular file
  * is stands in a table by hash of its inode. */
-#include "fs/folder.h"
+#include "fs/folder_walk.h"
 
 #include <dirent.h>
 #include <errno.h>

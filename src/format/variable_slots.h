@@ -2,7 +2,7 @@
  * in compounds and arrays. Such an element has a slot of HEAP_ELEMENT_BYTES, at a place that is fixed,
  * for each:
  *
- *   in section 1 of a chunk   offset and length, in bytes, of what is stored for it (heap.h)
+ *   in section 1 of a chunk   offset and length, in bytes, of what is stored for it (section_heap.h)
  *   in memory                 a struct sfs_sequence, wherever that lies: it may not be aligned
  *
  * What is stored for it are the elements of its sequence without gaps. If these have slots
@@ -10,8 +10,8 @@
  * sequence has, and then these elements, stored so in their turn (HDF Group, "Shared Chunk Cache",
  * "Encoded Format of Variable Length Data"). That of a reference are bytes (reference.h). Knows
  * nothing of heaps and files; any thread. */
-#ifndef SPARSEFS_FORMAT_SLOTS_H
-#define SPARSEFS_FORMAT_SLOTS_H
+#ifndef SPARSEFS_FORMAT_VARIABLE_SLOTS_H
+#define SPARSEFS_FORMAT_VARIABLE_SLOTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

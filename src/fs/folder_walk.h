@@ -3,8 +3,8 @@
  * out. What is mounted below it is entered, but for mounts of sparsefs, which are not shown: a
  * daemon that waits for itself waits for good. Nor are pipes, sockets and devices. Knows neither
  * nodes nor FUSE. Thread-safe. */
-#ifndef SPARSEFS_FS_FOLDER_H
-#define SPARSEFS_FS_FOLDER_H
+#ifndef SPARSEFS_FS_FOLDER_WALK_H
+#define SPARSEFS_FS_FOLDER_WALK_H
 
 #include <stdbool.h>
 #include <stddef.h>

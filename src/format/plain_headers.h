@@ -5,8 +5,8 @@
  * All functions: -EILSEQ, -EOPNOTSUPP: it is not plain, and why says what is not; -EIO (the store
  * failed and has logged it), STORE_MOVED, -ESTALE; -ENOMEM; -ETIMEDOUT: the thread has a deadline
  * (common/deadline.h), which has come, and is looked at before each read. Any thread. */
-#ifndef SPARSEFS_FORMAT_PLAIN_H
-#define SPARSEFS_FORMAT_PLAIN_H
+#ifndef SPARSEFS_FORMAT_PLAIN_HEADERS_H
+#define SPARSEFS_FORMAT_PLAIN_HEADERS_H
 
 #include "format/object_header.h"
 #include "sparsefs/sparsefs.h"

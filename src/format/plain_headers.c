@@ -1,5 +1,5 @@
 /* What of superblocks and headers is plain. */
-#include "format/plain.h"
+#include "format/plain_headers.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

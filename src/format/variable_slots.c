@@ -1,4 +1,4 @@
-#include "format/slots.h"
+#include "format/variable_slots.h"
 
 #include <errno.h>
 #include <stdbool.h>
