@@ -380,8 +380,8 @@ SFS_API int64_t sfs_get_image(struct sfs_file *file, void *buffer, size_t n);
 
 /* The whole file, user block included, as it was committed last: to be read in pieces while others
  * go on writing to it. Nothing is copied: the space that it needs is not used again before it is
- * closed. -ENOENT: nothing is committed yet; -EIO: the disk has failed, and the last commit is not
- * in the file yet. */
+ * closed. -ENOENT: nothing is committed yet; -EOPNOTSUPP: it is followed; -EIO: the disk has failed,
+ * and the last commit is not in the file yet; -ENOMEM. */
 struct sfs_snapshot;
 SFS_API int sfs_snapshot_open(struct sfs_file *file, struct sfs_snapshot **snapshot);
 SFS_API void sfs_snapshot_close(struct sfs_snapshot *snapshot);

@@ -194,7 +194,7 @@ static void destroy(struct store_snapshot *snapshot)
 static int take(struct store_snapshot *snapshot)
 {
     struct store *store = snapshot->store;
-    if (store->temporary)
+    if (store->temporary || (store->committed_end == 0 && atomic_load(&store->commits) == 0))
         return -ENOENT;
     if (store->is_following) {
         log_error("%s: another process changes it: only that one can give an image of it",

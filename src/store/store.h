@@ -420,8 +420,8 @@ int store_settle(struct store *store);
 /* The committed state of a store as it was when the snapshot was made, while the store goes on. The
  * space that it needs is not used again, and bytes that a commit changes in place are kept for it.
  * Free space reads as zeros. Must be closed before the store. -ENOENT: nothing is
- * committed yet; -EIO: the last commit is not carried out yet, the disk failed; -ENOMEM. Opening
- * and closing count as changes of space, like store_allocate. */
+ * committed yet; -EOPNOTSUPP: it is followed; -EIO: the last commit is not carried out yet, the disk
+ * failed; -ENOMEM. Opening and closing count as changes of space, like store_allocate. */
 struct store_snapshot;
 int store_snapshot_open(struct store *store, struct store_snapshot **snapshot);
 void store_snapshot_close(struct store_snapshot *snapshot);
