@@ -345,8 +345,8 @@ static int create_backing(const struct image *image, struct store **to)
     const char *path = place ? place : image->backing;
     if (!error && place && is_backed(image))
         error = create_in_place_of(path, &image->backed, to);
-    else if (!error && image->mode && !image->replace)
-        error = store_create_as(path, false, image->mode, to);
+    else if (!error && image->mode)
+        error = store_create_as(path, image->replace, image->mode, to);
     else if (!error)
         error = store_create(path, image->replace, to);
     free(place);
