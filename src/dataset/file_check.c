@@ -469,14 +469,14 @@ static int check_once(struct sfs_file *file, sfs_check_function function, void *
 int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
 {
     unsigned tries = 0;
+    int error;
     if (sfs_is_writable(file))
         return -EINVAL;
-    for (;;) {
+    do {
         bool has_told = false;
-        int error = check_once(file, function, context, &has_told);
-        if (!repeat_call(file, &error, &tries))
-            return error;
+        error = check_once(file, function, context, &has_told);
         if (has_told)
-            return -EAGAIN;
-    }
+            error = follow_end_copy(file, error);
+    } while (repeat_call(file, &error, &tries));
+    return error;
 }

@@ -773,6 +773,75 @@ static void reading_in_several_calls(void **state)
     assert_int_equal(status, 0);
 }
 
+/* ---- Checks that the writer outruns ---- */
+
+static unsigned listings, holds;
+static const char
+    *moves; /* for each listing, "m": the state has moved on; from the end on it has not */
+
+int __real_file_list(struct sfs_file *file, uint64_t group, struct sfs_links *links,
+                     struct why *why);
+int __wrap_file_list(struct sfs_file *file, uint64_t group, struct sfs_links *links,
+                     struct why *why);
+void __real_store_hold(struct store *store);
+void __wrap_store_hold(struct store *store);
+void __real_store_release(struct store *store);
+void __wrap_store_release(struct store *store);
+
+WRAPPED int __wrap_file_list(struct sfs_file *file, uint64_t group, struct sfs_links *links,
+                             struct why *why)
+{
+    bool has_moved = moves && listings < strlen(moves) && moves[listings] == 'm';
+    listings++;
+    return has_moved ? STORE_MOVED : __real_file_list(file, group, links, why);
+}
+
+WRAPPED void __wrap_store_hold(struct store *store)
+{
+    holds++;
+    __real_store_hold(store);
+}
+
+WRAPPED void __wrap_store_release(struct store *store)
+{
+    holds--;
+    __real_store_release(store);
+}
+
+static void count_finding(void *context, enum sfs_finding finding, const char *line)
+{
+    (void)line;
+    assert_int_equal(finding, SFS_SOUND);
+    ++*(unsigned *)context;
+}
+
+/* Of what was reported nothing can be taken back; and the writer is not held up for ever. */
+static void a_check_is_given_up_when_something_was_reported(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *moves;
+        int error;
+    } checks[] = {{"", 0},         {"m", 0},           {"mmmmm", 0},
+                  {".m", -EAGAIN}, {"mmm.m", -EAGAIN}, {"mmmmm.m", -EAGAIN}};
+    struct sfs_file *file, *follower;
+    assert_int_equal(sfs_create("c", NULL, &file), 0);
+    sfs_dataset_close(create_dataset(file, "/group/a", false));
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_open("c", &(struct sfs_options){.follow = true}, &follower), 0);
+    for (size_t i = 0; i < COUNT(checks); i++) {
+        unsigned found = 0;
+        listings = holds = 0;
+        moves = checks[i].moves;
+        assert_int_equal(sfs_check(follower, count_finding, &found), checks[i].error);
+        moves = NULL;
+        assert_int_equal(found, checks[i].error ? 1 : 3);
+        assert_int_equal(holds, 0);
+    }
+    sfs_discard(follower);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(the_counter_is_there_as_long_as_the_writer),
           cmocka_unit_test(what_a_dead_writer_leaves_is_whole),
@@ -781,4 +850,5 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
           cmocka_unit_test(attributes_are_copied_beside_a_writer),
           cmocka_unit_test(what_is_in_the_way_is_said_once),
-          cmocka_unit_test(a_series_stays_what_it_was), cmocka_unit_test(reading_in_several_calls))
+          cmocka_unit_test(a_series_stays_what_it_was), cmocka_unit_test(reading_in_several_calls),
+          cmocka_unit_test(a_check_is_given_up_when_something_was_reported))
