@@ -1140,10 +1140,11 @@ SFS_API int sfs_filters_decode(const struct sfs_filter *filters, size_t n_filter
 /* ---- Checking ---- */
 
 enum sfs_finding {
-    SFS_SOUND,   /* a group or a dataset has been looked at, and nothing is wrong with it */
-    SFS_DAMAGED, /* something is wrong: which dataset, which structure, at which address */
+    SFS_SOUND, /* a group or a dataset has been looked at, and nothing is wrong with it */
+    /* Something is wrong, or of metadata cannot be read: which dataset, which structure, at which address */
+    SFS_DAMAGED,
     SFS_UNKNOWN, /* something could not be looked at: a filter is missing, the way in which it is
-                  * stored is unsupported, the disk failed */
+                  * stored is unsupported, the disk does not give a chunk of a sparse dataset */
 };
 
 typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, const char *line);
