@@ -13,6 +13,7 @@
 #include <utlist.h>
 
 #include "common/log.h"
+#include "common/thread.h"
 #include "store/private.h"
 
 #define MOST_KEPT ((size_t)65536) /* pages of all snapshots of a store: 256 MiB */
@@ -220,7 +221,7 @@ int store_snapshot_open(struct store *store, struct store_snapshot **out)
     if (!snapshot)
         return -ENOMEM;
     snapshot->store = store;
-    file_init_lock(&snapshot->lock);
+    thread_init_lock(&snapshot->lock);
     pthread_mutex_lock(&store->change);
     int error = take(snapshot);
     pthread_mutex_unlock(&store->change);
