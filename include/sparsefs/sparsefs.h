@@ -389,8 +389,9 @@ SFS_API void sfs_snapshot_close(struct sfs_snapshot *snapshot);
 /* Bytes of it. */
 SFS_API uint64_t sfs_snapshot_size(const struct sfs_snapshot *snapshot);
 
-/* Reads n bytes from offset on. -EINVAL: they do not lie in it; -ESTALE: over 256 MiB of dense
- * elements or metadata were changed in place since it was opened, and it is lost. */
+/* Reads n bytes from offset on. -EINVAL: they do not lie in it; -EIO; -ESTALE: it is lost, as over 256 MiB of
+ * dense elements or metadata were changed in place while snapshots were open, or what is to keep them could
+ * not be read or had no memory; or another program has changed a file that is shared (sfs_share). */
 SFS_API int sfs_snapshot_read(struct sfs_snapshot *snapshot, uint64_t offset, void *buffer,
                               size_t n);
 

@@ -430,7 +430,8 @@ void store_snapshot_close(struct store_snapshot *snapshot);
 uint64_t store_snapshot_size(const struct store_snapshot *snapshot);
 
 /* Reads exactly n bytes. -EINVAL: they do not lie in it; -EIO; -ESTALE: more was changed in place
- * since than is kept (256 MiB, of all snapshots of the store), and it is lost. */
+ * since than is kept (256 MiB, of all snapshots of the store) or could be kept, and it is lost; or as of
+ * store_read. */
 int store_snapshot_read(struct store_snapshot *snapshot, uint64_t address, void *buffer, size_t n);
 
 /* How long the committed state is, in bytes. */
