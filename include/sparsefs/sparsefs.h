@@ -364,7 +364,7 @@ SFS_API int sfs_open_image(void *buffer, size_t n, unsigned flags,
  * increment are looked at: -EINVAL with a name or backing_path, and if is_backed and not
  * options->writable. Errors are those of sfs_open and sfs_open_image; sfs_flush and sfs_close are
  * -EBUSY, and replace nothing, if another program has changed the file since or has it locked for
- * writing. */
+ * writing; -EEXIST: another file has its name. */
 SFS_API int sfs_load_image(const char *path, bool is_backed, const struct sfs_options *options,
                            struct sfs_file **file);
 
@@ -380,8 +380,8 @@ SFS_API int64_t sfs_get_image(struct sfs_file *file, void *buffer, size_t n);
 
 /* The whole file, user block included, as it was committed last: to be read in pieces while others
  * go on writing to it. Nothing is copied: the space that it needs is not used again before it is
- * closed. -ENOENT: nothing is committed yet; -EIO: the disk has failed, and the last commit is not
- * in the file yet. */
+ * closed. -ENOENT: nothing is committed yet; -EOPNOTSUPP: it is followed; -EIO: the disk has failed,
+ * and the last commit is not in the file yet; -ENOMEM. */
 struct sfs_snapshot;
 SFS_API int sfs_snapshot_open(struct sfs_file *file, struct sfs_snapshot **snapshot);
 SFS_API void sfs_snapshot_close(struct sfs_snapshot *snapshot);
@@ -389,8 +389,9 @@ SFS_API void sfs_snapshot_close(struct sfs_snapshot *snapshot);
 /* Bytes of it. */
 SFS_API uint64_t sfs_snapshot_size(const struct sfs_snapshot *snapshot);
 
-/* Reads n bytes from offset on. -EINVAL: they do not lie in it; -ESTALE: over 256 MiB of dense
- * elements or metadata were changed in place since it was opened, and it is lost. */
+/* Reads n bytes from offset on. -EINVAL: they do not lie in it; -EIO; -ESTALE: it is lost, as over 256 MiB of
+ * dense elements or metadata were changed in place while snapshots were open, or what is to keep them could
+ * not be read or had no memory; or another program has changed a file that is shared (sfs_share). */
 SFS_API int sfs_snapshot_read(struct sfs_snapshot *snapshot, uint64_t offset, void *buffer,
                               size_t n);
 
@@ -1140,10 +1141,11 @@ SFS_API int sfs_filters_decode(const struct sfs_filter *filters, size_t n_filter
 /* ---- Checking ---- */
 
 enum sfs_finding {
-    SFS_SOUND,   /* a group or a dataset has been looked at, and nothing is wrong with it */
-    SFS_DAMAGED, /* something is wrong: which dataset, which structure, at which address */
+    SFS_SOUND, /* a group or a dataset has been looked at, and nothing is wrong with it */
+    /* Something is wrong, or of metadata cannot be read: which dataset, which structure, at which address */
+    SFS_DAMAGED,
     SFS_UNKNOWN, /* something could not be looked at: a filter is missing, the way in which it is
-                  * stored is unsupported, the disk failed */
+                  * stored is unsupported, the disk does not give a chunk of a sparse dataset */
 };
 
 typedef void (*sfs_check_function)(void *context, enum sfs_finding finding, const char *line);

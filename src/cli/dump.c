@@ -102,8 +102,7 @@ static int write_element(const struct printing *printing, const struct sfs_slab 
 {
     FILE *out = printing->out;
     write_coordinates(printing, slab, position);
-    int error = printing->dump->coo ? value_write(out, printing->info, value)
-                                    : value_write_csv(out, printing->info, value);
+    int error = value_write(out, printing->info, value, !printing->dump->coo);
     putc('\n', out);
     return error;
 }

@@ -25,19 +25,6 @@ static bool write_number(FILE *out, const struct sfs_type *type, const void *ele
     return true;
 }
 
-int value_write(FILE *out, const struct sfs_dataset_info *info, const void *element)
-{
-    if (write_number(out, &info->type, element))
-        return 0;
-    char *json;
-    int error = sfs_element_json(&info->encoded_type, element, &json);
-    if (error)
-        return error;
-    fputs(json, out);
-    free(json);
-    return 0;
-}
-
 void field_write_csv(FILE *out, const char *text, size_t n)
 {
     const char *end = text + n;
@@ -55,7 +42,7 @@ void field_write_csv(FILE *out, const char *text, size_t n)
         putc('"', out);
 }
 
-int value_write_csv(FILE *out, const struct sfs_dataset_info *info, const void *element)
+int value_write(FILE *out, const struct sfs_dataset_info *info, const void *element, bool is_field)
 {
     if (write_number(out, &info->type, element))
         return 0;
@@ -63,7 +50,10 @@ int value_write_csv(FILE *out, const struct sfs_dataset_info *info, const void *
     int error = sfs_element_json(&info->encoded_type, element, &json);
     if (error)
         return error;
-    field_write_csv(out, json, strlen(json));
+    if (is_field)
+        field_write_csv(out, json, strlen(json));
+    else
+        fputs(json, out);
     free(json);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/room.h"
 #include "common/search.h"
 
 #define BLANKS " \t\r\n"
@@ -77,37 +78,26 @@ static const char *take_frames(const char *text, struct region *region)
 
 /* ---- Lines ---- */
 
-/* Room for one more in an array of n, which is moved. */
-static int make_room(void *array, size_t size, size_t n, size_t *room)
-{
-    void *grown;
-    if (n < *room)
-        return 0;
-    size_t wanted = *room ? 2 * *room : 64;
-    memcpy(&grown, array, sizeof(grown));
-    grown = reallocarray(grown, wanted, size);
-    if (!grown)
-        return -ENOMEM;
-    memcpy(array, &grown, sizeof(grown));
-    *room = wanted;
-    return 0;
-}
-
 static int add_rectangle(struct regions *regions, const struct rectangle *rectangle)
 {
-    size_t n = regions->n_rectangles, size = sizeof(*rectangle);
-    int error = make_room(&regions->rectangle, size, n, &regions->rectangle_room);
-    if (!error)
-        regions->rectangle[regions->n_rectangles++] = *rectangle;
-    return error;
+    struct rectangle *grown = room_for_one(regions->rectangle, regions->n_rectangles,
+                                           &regions->rectangle_room, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    regions->rectangle = grown;
+    grown[regions->n_rectangles++] = *rectangle;
+    return 0;
 }
 
 static int add_region(struct regions *regions, const struct region *region)
 {
-    int error = make_room(&regions->region, sizeof(*region), regions->n, &regions->room);
-    if (!error)
-        regions->region[regions->n++] = *region;
-    return error;
+    struct region *grown =
+        room_for_one(regions->region, regions->n, &regions->room, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    regions->region = grown;
+    grown[regions->n++] = *region;
+    return 0;
 }
 
 /* -EINVAL: the line is not as it must be. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/room.h"
 #include "common/search.h"
 
 void pick_free(struct pick *pick)
@@ -19,14 +20,10 @@ void pick_free(struct pick *pick)
 
 static int add_row(struct pick *pick, const struct pick_row *row)
 {
-    if (pick->n == pick->room) {
-        size_t room = pick->room ? 2 * pick->room : 256;
-        struct pick_row *grown = reallocarray(pick->row, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        pick->row = grown;
-        pick->room = room;
-    }
+    struct pick_row *grown = room_for_one(pick->row, pick->n, &pick->room, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    pick->row = grown;
     pick->row[pick->n++] = *row;
     return 0;
 }

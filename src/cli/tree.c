@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/hash.h"
+#include "common/room.h"
 
 /* An object that has been met. */
 struct met {
@@ -56,14 +57,10 @@ static int meet(struct walk *walk, uint64_t address, bool *is_new)
 static int push(struct walk *walk, uint64_t address, const struct waiting *group, const char *name,
                 bool is_series)
 {
-    if (walk->n == walk->room) {
-        size_t room = walk->room ? 2 * walk->room : 64;
-        struct waiting *waiting = reallocarray(walk->waiting, room, sizeof(*waiting));
-        if (!waiting)
-            return -ENOMEM;
-        walk->waiting = waiting;
-        walk->room = room;
-    }
+    struct waiting *waiting = room_for_one(walk->waiting, walk->n, &walk->room, sizeof(*waiting));
+    if (!waiting)
+        return -ENOMEM;
+    walk->waiting = waiting;
     unsigned level = group ? group->level + 1 : 0;
     char *path;
     if (asprintf(&path, "%s/%s", level > 1 ? group->path : "", name) < 0)

@@ -19,6 +19,18 @@ int thread_start(pthread_t *thread, void *(*run)(void *data), void *data)
     return error;
 }
 
+int thread_init_lock(pthread_rwlock_t *lock)
+{
+    pthread_rwlockattr_t attributes;
+    int error = -pthread_rwlockattr_init(&attributes);
+    if (error)
+        return error;
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    error = -pthread_rwlock_init(lock, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
+    return error;
+}
+
 void thread_yield_to_waker(void)
 {
     struct sched_param parameters;

@@ -12,6 +12,10 @@
  * but those that say that it has a fault itself. */
 int thread_start(pthread_t *thread, void *(*run)(void *data), void *data);
 
+/* A lock that prefers writers: readers that come without a pause would keep them out. It is not taken
+ * for reading again by who has it. Returns 0 or a negative errno. */
+int thread_init_lock(pthread_rwlock_t *lock);
+
 /* The calling thread, when it is woken, does not preempt the thread that wakes it (SCHED_BATCH); its
  * share of the processors stays. If that is not possible, or the process has another scheduling
  * policy than the default one, nothing is changed. */

@@ -5,6 +5,7 @@
 
 #include "cache/cache.h"
 #include "common/interrupt.h"
+#include "common/room.h"
 #include "dataset/private.h"
 #include "chunk/piece.h"
 
@@ -13,14 +14,10 @@
 int chunk_list_add(struct chunk_list *list, int rank, const uint64_t *scaled)
 {
     size_t n = (size_t)rank;
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity + list->capacity / 2 + 64;
-        uint64_t *grown = reallocarray(list->scaled, capacity, n * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        list->scaled = grown;
-        list->capacity = capacity;
-    }
+    uint64_t *grown = room_for_one(list->scaled, list->n, &list->capacity, n * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    list->scaled = grown;
     memcpy(list->scaled + list->n++ * n, scaled, n * sizeof(*scaled));
     return 0;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "common/box.h"
+#include "common/room.h"
 #include "selection/sort.h"
 
 struct cut {
@@ -49,14 +50,10 @@ static void cutter_init(struct cutter *cutter, const struct layout *layout)
 static int add_cut(struct cutter *cutter, uint64_t chunk, uint64_t position, uint64_t length,
                    uint64_t index)
 {
-    if (cutter->n == cutter->capacity) {
-        size_t capacity = cutter->capacity + cutter->capacity / 2 + 64;
-        struct cut *grown = reallocarray(cutter->cuts, capacity, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        cutter->cuts = grown;
-        cutter->capacity = capacity;
-    }
+    struct cut *grown = room_for_one(cutter->cuts, cutter->n, &cutter->capacity, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    cutter->cuts = grown;
     cutter->cuts[cutter->n++] = (struct cut){chunk, {position, length, index}};
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "common/thread.h"
 #include "dataset/private.h"
 
 #define CHANGING_NOW ((uint64_t)1)
@@ -28,18 +29,11 @@ bool use_is_only(const struct use *use)
     return true;
 }
 
-/* Prefers writers: continuous readers would keep out a thread that extends the dataset. */
 int use_init(struct use *use)
 {
-    pthread_rwlockattr_t attributes;
-    int error = -pthread_rwlockattr_init(&attributes);
-    if (error)
-        return error;
-    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    error = -pthread_rwlock_init(&use->lock, &attributes);
-    if (!error && (error = -pthread_rwlock_init(&use->parts, &attributes)))
+    int error = thread_init_lock(&use->lock);
+    if (!error && (error = thread_init_lock(&use->parts)) < 0)
         pthread_rwlock_destroy(&use->lock);
-    pthread_rwlockattr_destroy(&attributes);
     atomic_init(&use->changes, ONE_CHANGE); /* 0 has a meaning */
     atomic_init(&use->extents, 1);
     return error;

@@ -715,7 +715,7 @@ bool sfs_lend_or_read(struct sfs_dataset *dataset, const struct sfs_slab *slab, 
     bool lent;
     do
         lent = lend_once(dataset, slab, offset, n, buffer, loan, error);
-    while (!lent && repeat_call(dataset->file, error, &tries));
+    while (repeat_call(dataset->file, error, &tries));
     return lent;
 }
 

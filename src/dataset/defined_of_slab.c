@@ -6,6 +6,7 @@
 #include "cache/cache.h"
 #include "common/box.h"
 #include "common/interrupt.h"
+#include "common/room.h"
 #include "common/thread_pool.h"
 #include "common/search.h"
 #include "dataset/private.h"
@@ -39,14 +40,11 @@ struct pieces {
 
 static int add_piece(struct pieces *pieces, uint64_t first, uint64_t length)
 {
-    if (pieces->n == pieces->capacity) {
-        size_t capacity = pieces->capacity + pieces->capacity / 2 + 256;
-        struct runs_piece *grown = reallocarray(pieces->piece, capacity, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        pieces->piece = grown;
-        pieces->capacity = capacity;
-    }
+    struct runs_piece *grown =
+        room_for_one(pieces->piece, pieces->n, &pieces->capacity, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    pieces->piece = grown;
     pieces->piece[pieces->n++] = (struct runs_piece){first, length};
     return 0;
 }

@@ -114,16 +114,6 @@ void common_cache_destroy(const struct common_cache *common)
     cache_destroy(common->cache);
 }
 
-/* Prefers writers: a commit gets its turn however many chunks are being stored. */
-static void init_commit_lock(pthread_rwlock_t *lock)
-{
-    pthread_rwlockattr_t attributes;
-    pthread_rwlockattr_init(&attributes);
-    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(lock, &attributes);
-    pthread_rwlockattr_destroy(&attributes);
-}
-
 static pthread_once_t plugins_sifted = PTHREAD_ONCE_INIT;
 
 int file_over(struct store *store, const struct common_cache *common,
@@ -139,7 +129,7 @@ int file_over(struct store *store, const struct common_cache *common,
     pthread_mutex_init(&file->lock, NULL);
     pthread_mutex_init(&file->flushing.lock, NULL);
     pthread_cond_init(&file->flushing.ended_one, NULL);
-    init_commit_lock(&file->commit_lock);
+    thread_init_lock(&file->commit_lock);
     pthread_mutex_init(&file->claimed_space.lock, NULL);
     pthread_mutex_init(&file->writing.lock, NULL);
     file->writing.can_end = store_is_shared(store);

@@ -8,6 +8,7 @@
 
 #include "cache/cache.h"
 #include "common/pool.h"
+#include "common/room.h"
 #include "common/size.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
@@ -90,14 +91,11 @@ static int add_extent(struct checking *checking, const char *what, const char *p
 {
     if (n == 0)
         return 0;
-    if (checking->n == checking->room) {
-        size_t room = checking->room ? 2 * checking->room : 1024;
-        struct used_extent *extents = reallocarray(checking->extents, room, sizeof(*extents));
-        if (!extents)
-            return -ENOMEM;
-        checking->extents = extents;
-        checking->room = room;
-    }
+    struct used_extent *extents =
+        room_for_one(checking->extents, checking->n, &checking->room, sizeof(*extents));
+    if (!extents)
+        return -ENOMEM;
+    checking->extents = extents;
     checking->extents[checking->n++] = (struct used_extent){address, n, what, path};
     return 0;
 }
@@ -469,14 +467,14 @@ static int check_once(struct sfs_file *file, sfs_check_function function, void *
 int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
 {
     unsigned tries = 0;
+    int error;
     if (sfs_is_writable(file))
         return -EINVAL;
-    for (;;) {
+    do {
         bool has_told = false;
-        int error = check_once(file, function, context, &has_told);
-        if (!repeat_call(file, &error, &tries))
-            return error;
+        error = check_once(file, function, context, &has_told);
         if (has_told)
-            return -EAGAIN;
-    }
+            error = follow_end_copy(file, error);
+    } while (repeat_call(file, &error, &tries));
+    return error;
 }

@@ -284,7 +284,8 @@ bool repeat_call(struct sfs_file *file, int *error, unsigned *tries);
 int follow_refresh(struct sfs_file *file);
 
 /* For calls that copy from a file that may be followed: before the FOLLOWED block libhdf5 takes the
- * state; after it, -EAGAIN if the state has changed meanwhile: the copy is to be discarded. */
+ * state; after it, -EAGAIN if the state has changed meanwhile: the copy, or what was told of it, is to
+ * be discarded. */
 int follow_begin_copy(struct sfs_file *from);
 int follow_end_copy(struct sfs_file *from, int error);
 

@@ -9,6 +9,7 @@
 #include "common/interrupt.h"
 #include "common/lines.h"
 #include "common/log.h"
+#include "common/room.h"
 #include "format/reference.h"
 #include "format/variable_slots.h"
 #include "selection/selection.h"
@@ -288,14 +289,10 @@ static int note(void *context, enum sfs_reference reference, struct sfs_sequence
 {
     struct replacing *all = context;
     (void)reference;
-    if (all->n == all->room) {
-        size_t room = 2 * all->room + 64;
-        struct sfs_sequence *grown = reallocarray(all->reference, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        all->reference = grown;
-        all->room = room;
-    }
+    struct sfs_sequence *grown = room_for_one(all->reference, all->n, &all->room, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    all->reference = grown;
     all->reference[all->n++] = *bytes;
     return 0;
 }

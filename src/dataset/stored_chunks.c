@@ -143,13 +143,13 @@ int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void
 {
     struct each_chunk all = {&dataset->layout, each, context, false};
     unsigned tries = 0;
-    for (;;) {
-        int error = iterate_once(dataset, &all);
-        if (!repeat_call(dataset->file, &error, &tries))
-            return error;
+    int error;
+    do {
+        error = iterate_once(dataset, &all);
         if (all.has_told) /* it cannot be told again */
-            return -EAGAIN;
-    }
+            error = follow_end_copy(dataset->file, error);
+    } while (repeat_call(dataset->file, &error, &tries));
+    return error;
 }
 
 /* Whether a chunk is stored as info says: address and sizes. */

@@ -11,6 +11,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
+#include "common/room.h"
 #include "dataset/private.h"
 #include "format/cursor.h"
 #include "format/links.h"
@@ -55,14 +56,10 @@ static int add_used(void *context, const char *name, uint64_t address, uint64_t 
         return 0;
     if (address > end || n > end - address || n > end - looking->bytes)
         return why_damaged(&looking->why, "%s at address %" PRIu64 ": its place", name, address);
-    if (looking->n == looking->room) {
-        size_t room = looking->room ? 2 * looking->room : 256;
-        struct used *used = reallocarray(looking->used, room, sizeof(*used));
-        if (!used)
-            return -ENOMEM;
-        looking->used = used;
-        looking->room = room;
-    }
+    struct used *used = room_for_one(looking->used, looking->n, &looking->room, sizeof(*used));
+    if (!used)
+        return -ENOMEM;
+    looking->used = used;
     looking->used[looking->n++] = (struct used){address, n};
     looking->bytes += n;
     return 0;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/room.h"
 #include "format/cursor.h"
 #include "format/output.h"
 
@@ -48,14 +49,10 @@ static bool take_head(struct cursor *cursor, const char *signature)
 
 static int add(struct heap *heap, const struct object *object)
 {
-    if (heap->n_objects == heap->room) {
-        size_t room = 2 * heap->room + 64;
-        struct object *grown = reallocarray(heap->object, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        heap->object = grown;
-        heap->room = room;
-    }
+    struct object *grown = room_for_one(heap->object, heap->n_objects, &heap->room, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    heap->object = grown;
     heap->object[heap->n_objects++] = *object;
     return 0;
 }

@@ -26,7 +26,8 @@ struct change {
 /* All views of the frames first to last of a dataset, and of all of it. */
 struct change change_of_frames(const struct node *node, uint64_t first, uint64_t last);
 
-/* The same of a dataset that had so many frames before: if it has more, of those, too. */
+/* The same of a dataset that had so many frames before: if it has more, of the new ones before `first`, too,
+ * and of the names. */
 struct change change_since(const struct node *node, struct views *views, uint64_t frames,
                            uint64_t first, uint64_t last);
 

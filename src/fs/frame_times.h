@@ -23,7 +23,8 @@ void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t l
 #define TIMES_ANY_FRAME UINT64_MAX /* of the views that show all of a dataset */
 
 /* From now on this is when a frame was read and written, until it is written again. Of a frame that
- * has no times yet nothing is set when 2^18 frames have some already, or for want of memory. */
+ * has no times yet nothing is set when 2^18 frames have some already (those count, too, that were written
+ * since among many at once), or for want of memory. */
 void times_set(struct times *times, uint64_t object, uint64_t frame, const struct timespec *atime,
                const struct timespec *mtime);
 

@@ -4,7 +4,7 @@
  * then, and filled again before the WRITE is served, they hold the old content, and nothing would
  * correct them: normally the writer's pages are right. When pages were filled, and when the kernel
  * sent a request, is not known here. So a WRITE is doubtful if its inode was invalidated a short
- * while ago, and its range read since, and not certainly invalidated after that. Mostly nothing
+ * while ago, and its range read then, too, and not certainly invalidated after that. Mostly nothing
  * was wrong then. Thread-safe. */
 #ifndef SPARSEFS_FS_OVERTAKEN_READS_H
 #define SPARSEFS_FS_OVERTAKEN_READS_H

@@ -434,7 +434,7 @@ static int stage_present(struct staging *staging, struct staged *staged)
                              is_selection(staged) ? NULL : staging->temporaries);
     if (error)
         staged->content.n = 0;
-    else
+    else if (is_selection(staged)) /* of others that says: truncated, or collected */
         staged->is_staged = staged->is_written = true; /* all of it, whatever fails from here on */
     return error;
 }

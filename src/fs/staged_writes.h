@@ -93,7 +93,7 @@ void staging_refuse(struct staging *staging, struct staged *staged, bool *change
 /* ---- Dense views ---- */
 
 /* As view_write, or as view_replace if the view is truncated, or into what is collected: -ENOSPC,
- * and -EFBIG, which are logged. */
+ * which is logged, in place of -EFBIG. */
 int staging_write_dense(struct staging *staging, struct staged *staged,
                         const struct view_bytes *bytes, size_t *written);
 

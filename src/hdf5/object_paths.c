@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/room.h"
 #include "hdf5/private.h"
 
 #define MOST_NAMES  (UINT32_C(1) << 21)
@@ -168,14 +169,10 @@ static int add_link(hid_t group, const char *name, const H5L_info_t *info, void 
     struct level *level = building->level;
     if (info->type != H5L_TYPE_HARD)
         return 0;
-    if (level->n == level->room) {
-        size_t room = level->room ? 2 * level->room : 16;
-        struct hard_link *grown = reallocarray(level->link, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        level->link = grown;
-        level->room = room;
-    }
+    struct hard_link *grown = room_for_one(level->link, level->n, &level->room, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    level->link = grown;
     struct hard_link *link = &level->link[level->n];
     int error = add_text(building->names, name, &link->text);
     if (error)

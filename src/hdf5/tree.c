@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/room.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 
@@ -93,14 +94,10 @@ static int add_link(hid_t group, const char *name, const H5L_info_t *info, void 
 {
     struct listing *listing = context;
     struct sfs_links *links = listing->links;
-    if (links->n == listing->room) {
-        size_t room = listing->room ? 2 * listing->room : 16;
-        struct sfs_link *grown = reallocarray(links->link, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        links->link = grown;
-        listing->room = room;
-    }
+    struct sfs_link *grown = room_for_one(links->link, links->n, &listing->room, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    links->link = grown;
     int error = describe_link(group, name, info, &links->link[links->n]);
     links->n += error == 0;
     return error;

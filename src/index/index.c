@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/thread.h"
 #include "index/private.h"
 #include "store/store.h"
 
@@ -32,19 +33,6 @@ static _Thread_local const struct iteration {
     const struct index *index;
     const struct iteration *outer;
 } * iterations;
-
-/* Readers that look up without a pause would otherwise keep a writer out for ever. */
-static int init_lock(pthread_rwlock_t *lock)
-{
-    pthread_rwlockattr_t attributes;
-    int error = -pthread_rwlockattr_init(&attributes);
-    if (error)
-        return error;
-    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    error = -pthread_rwlock_init(lock, &attributes);
-    pthread_rwlockattr_destroy(&attributes);
-    return error;
-}
 
 static bool is_iterating(const struct index *index)
 {
@@ -81,7 +69,7 @@ int index_open(struct store *store, const struct superblock *superblock,
     struct index *index = calloc(1, sizeof(*index));
     if (!index)
         return -ENOMEM;
-    int error = init_lock(&index->lock);
+    int error = thread_init_lock(&index->lock);
     if (error) {
         free(index);
         return error;

@@ -57,8 +57,9 @@ int index_iterate(struct index *index, index_each_function each, void *context, 
  * after it in the order of the index, to resume an iteration. Scaled coordinates. */
 struct index_range {
     const uint64_t *first, *last, *behind;
-    uint64_t *budget; /* bytes of blocks that all calls for one walk may read: at first the size of
-                         the store */
+    /* Of extensible arrays: bytes of blocks that all calls for one walk may read: at first the size of
+     * the store */
+    uint64_t *budget;
 };
 
 /* The same of the chunks in a range. Arrays: what is read is the part of them from the first to the
@@ -92,8 +93,9 @@ bool index_can_hold(struct index *index, const uint64_t *scaled);
  * structures that it needs are made. Arrays: in constant time, whatever the number of chunks;
  * B-tree: in logarithmic time. Errors besides those above, of which why says more: -EINVAL: the
  * coordinates lie outside of the max dims, or the record contradicts itself or the store's size;
- * -EFBIG: an array has no such element, or a field of the file is too narrow; what store_allocate
- * and, when changes are written, store_write return. */
+ * -EFBIG: an array has no such element, or a field of the file is too narrow; -EOPNOTSUPP: nodes of a
+ * B-tree are smaller, or fuller, than this can write; what store_allocate and, when changes are written,
+ * store_write return. */
 int index_insert(struct index *index, const uint64_t *scaled, const struct chunk_record *record,
                  struct why *why);
 

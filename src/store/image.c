@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/thread.h"
 #include "sparsefs/sparsefs.h"
 #include "store/private.h"
 
@@ -163,7 +164,7 @@ static int open_image(struct store *store, void *bytes, size_t n, const struct s
     struct image *image = store->image = calloc(1, sizeof(*image));
     if (!image)
         return -ENOMEM;
-    file_init_lock(&image->lock);
+    thread_init_lock(&image->lock);
     image->folder = -1;
     image->fixed = how->fixed;
     image->increment = how->increment ? how->increment : FIRST_BYTES;
@@ -345,8 +346,8 @@ static int create_backing(const struct image *image, struct store **to)
     const char *path = place ? place : image->backing;
     if (!error && place && is_backed(image))
         error = create_in_place_of(path, &image->backed, to);
-    else if (!error && image->mode && !image->replace)
-        error = store_create_as(path, false, image->mode, to);
+    else if (!error && image->mode)
+        error = store_create_as(path, image->replace, image->mode, to);
     else if (!error)
         error = store_create(path, image->replace, to);
     free(place);

@@ -77,12 +77,3 @@ enum sfs_lock store_lock(const struct store *store)
     int lock = atomic_load(&store->lock);
     return lock == LOCK_EX ? SFS_LOCK_EXCLUSIVE : lock ? SFS_LOCK_SHARED : SFS_LOCK_NONE;
 }
-
-void file_init_lock(pthread_rwlock_t *lock)
-{
-    pthread_rwlockattr_t attributes;
-    pthread_rwlockattr_init(&attributes);
-    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(lock, &attributes);
-    pthread_rwlockattr_destroy(&attributes);
-}

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/thread.h"
 #include "store/private.h"
 
 struct store *file_new(const char *path, bool writable)
@@ -23,7 +24,7 @@ struct store *file_new(const char *path, bool writable)
     store->hold = -1;
     store->writable = writable;
     pthread_rwlock_init(&store->pages_lock, NULL);
-    file_init_lock(&store->unsynced_lock);
+    thread_init_lock(&store->unsynced_lock);
     pthread_mutex_init(&store->change, NULL);
     pthread_mutex_init(&store->hold_lock, NULL);
     pthread_mutex_init(&store->folder_lock, NULL);

@@ -211,9 +211,6 @@ int share_look(const struct store *store, struct follow_state *state);
 /* lock.c: flock(2) without waiting. */
 int file_try_lock(int fd, int operation);
 
-/* lock.c: a lock that prefers writers. A thread must not take it for reading twice. */
-void file_init_lock(pthread_rwlock_t *lock);
-
 /* open.c: opens the file and takes its lock, unless it is followed; finds its place. */
 int file_open(struct store *store);
 

@@ -13,6 +13,7 @@
 #include <utlist.h>
 
 #include "common/log.h"
+#include "common/thread.h"
 #include "store/private.h"
 
 #define MOST_KEPT ((size_t)65536) /* pages of all snapshots of a store: 256 MiB */
@@ -194,7 +195,7 @@ static void destroy(struct store_snapshot *snapshot)
 static int take(struct store_snapshot *snapshot)
 {
     struct store *store = snapshot->store;
-    if (store->temporary)
+    if (store->temporary || (store->committed_end == 0 && atomic_load(&store->commits) == 0))
         return -ENOENT;
     if (store->is_following) {
         log_error("%s: another process changes it: only that one can give an image of it",
@@ -220,7 +221,7 @@ int store_snapshot_open(struct store *store, struct store_snapshot **out)
     if (!snapshot)
         return -ENOMEM;
     snapshot->store = store;
-    file_init_lock(&snapshot->lock);
+    thread_init_lock(&snapshot->lock);
     pthread_mutex_lock(&store->change);
     int error = take(snapshot);
     pthread_mutex_unlock(&store->change);

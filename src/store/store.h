@@ -420,8 +420,8 @@ int store_settle(struct store *store);
 /* The committed state of a store as it was when the snapshot was made, while the store goes on. The
  * space that it needs is not used again, and bytes that a commit changes in place are kept for it.
  * Free space reads as zeros. Must be closed before the store. -ENOENT: nothing is
- * committed yet; -EIO: the last commit is not carried out yet, the disk failed; -ENOMEM. Opening
- * and closing count as changes of space, like store_allocate. */
+ * committed yet; -EOPNOTSUPP: it is followed; -EIO: the last commit is not carried out yet, the disk
+ * failed; -ENOMEM. Opening and closing count as changes of space, like store_allocate. */
 struct store_snapshot;
 int store_snapshot_open(struct store *store, struct store_snapshot **snapshot);
 void store_snapshot_close(struct store_snapshot *snapshot);
@@ -430,7 +430,8 @@ void store_snapshot_close(struct store_snapshot *snapshot);
 uint64_t store_snapshot_size(const struct store_snapshot *snapshot);
 
 /* Reads exactly n bytes. -EINVAL: they do not lie in it; -EIO; -ESTALE: more was changed in place
- * since than is kept (256 MiB, of all snapshots of the store), and it is lost. */
+ * since than is kept (256 MiB, of all snapshots of the store) or could be kept, and it is lost; or as of
+ * store_read. */
 int store_snapshot_read(struct store_snapshot *snapshot, uint64_t address, void *buffer, size_t n);
 
 /* How long the committed state is, in bytes. */

@@ -8,6 +8,7 @@
 
 #include "common/interrupt.h"
 #include "common/log.h"
+#include "common/room.h"
 #include "common/search.h"
 #include "view/private.h"
 
@@ -85,14 +86,11 @@ struct tally {
 static int reserve(struct tally *tally)
 {
     struct counts *counts = tally->counts;
-    if (counts->n < tally->capacity)
-        return 0;
-    size_t capacity = tally->capacity + tally->capacity / 2 + 256;
-    struct frame_count *grown = reallocarray(counts->frame, capacity, sizeof(*grown));
+    struct frame_count *grown =
+        room_for_one(counts->frame, counts->n, &tally->capacity, sizeof(*grown));
     if (!grown)
         return -ENOMEM;
     counts->frame = grown;
-    tally->capacity = capacity;
     return 0;
 }
 
@@ -174,14 +172,11 @@ static enum place place_of(const struct views *views, const struct sfs_chunk_inf
 static int note_cut(struct tally *tally, const uint64_t *start)
 {
     size_t rank = (size_t)tally->views->info->rank;
-    if (tally->n_cut == tally->cut_capacity) {
-        size_t capacity = tally->cut_capacity + tally->cut_capacity / 2 + 64;
-        uint64_t *grown = reallocarray(tally->cut, capacity, rank * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        tally->cut = grown;
-        tally->cut_capacity = capacity;
-    }
+    uint64_t *grown =
+        room_for_one(tally->cut, tally->n_cut, &tally->cut_capacity, rank * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    tally->cut = grown;
     memcpy(tally->cut + tally->n_cut++ * rank, start, rank * sizeof(*start));
     return 0;
 }

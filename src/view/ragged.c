@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/interrupt.h"
+#include "common/room.h"
 #include "common/search.h"
 
 #define PIECE_BYTES    ((uint64_t)1 << 20) /* of values or text, but for single elements */
@@ -85,14 +86,11 @@ static int add(struct parts_index *index, uint64_t element, uint64_t before)
 {
     if (index->n == MOST_PIECES)
         return -EFBIG;
-    if (index->n + 1 >= index->room) {
-        size_t room = 2 * index->room + 64;
-        struct parts_piece *piece = reallocarray(index->piece, room, sizeof(*piece));
-        if (!piece)
-            return -ENOMEM;
-        index->piece = piece;
-        index->room = room;
-    }
+    struct parts_piece *piece = room_for_one(index->piece, index->n + 1, &index->room,
+                                             sizeof(*piece)); /* and for the end */
+    if (!piece)
+        return -ENOMEM;
+    index->piece = piece;
     index->piece[index->n++] = (struct parts_piece){element, before};
     return 0;
 }

@@ -116,8 +116,10 @@ void view_chunk_name(struct views *views, uint64_t frame, char *name, size_t n)
     int rank = views->info->rank;
     uint64_t place[SFS_MAX_RANK] = {0};
     for (int i = rank - views->frame_rank - 1; i >= 0; i--) {
-        place[i] = i == 0 ? frame : frame % views->dims[i];
-        frame = i == 0 ? 0 : frame / views->dims[i];
+        uint64_t most =
+            i > 0 && views->dims[i] > 0 ? views->dims[i] : UINT64_MAX; /* it may be gone */
+        place[i] = frame % most;
+        frame /= most;
     }
     size_t at = (size_t)snprintf(name, n, "%" PRIu64, place[0]);
     for (int i = 1; i < rank && at < n; i++)

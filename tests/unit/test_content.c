@@ -1,11 +1,15 @@
 /* Bytes of a file that is written piece by piece: what is new is zero, and what is taken of a view is no
- * longer than the view. */
+ * longer than the view; and what is not taken of another program's file leaves the frame as it is. */
 #include "support.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fs/growing_bytes.h"
+#include "fs/node.h"
+#include "fs/staged_writes.h"
+#include "fs/temporary.h"
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
 
@@ -72,4 +76,63 @@ static void a_shorter_view_makes_a_shorter_content(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
-TEST_MAIN(cmocka_unit_test(a_shorter_view_makes_a_shorter_content))
+#define LIMIT      200 /* the frame as a NumPy file has fewer bytes, */
+#define FILE_BYTES 300 /* and another program's more */
+
+static const struct node *look_up(struct nodes *nodes, struct sfs_file *file)
+{
+    const struct node *node;
+    struct sfs_link link;
+    assert_int_equal(sfs_lookup(file, sfs_root(file), "d", &link), 0);
+    assert_int_equal(node_child(nodes, node_get(nodes, 0), &link, &node), 0);
+    sfs_link_free(&link);
+    return node;
+}
+
+static void expect_present(const struct views *views)
+{
+    const struct sfs_slab slab = {.rank = 1, .count = {PRESENT}};
+    unsigned char seen[PRESENT];
+    assert_int_equal(sfs_read(views->dataset, &slab, 0, seen, PRESENT), 0);
+    assert_memory_equal(seen, present, PRESENT);
+}
+
+/* However often it is tried; nothing waits to be applied. */
+static void a_file_without_room_leaves_the_frame(void **state)
+{
+    (void)state;
+    static const char other[FILE_BYTES] = "\x93NUMPY\x01\x00\xf4\x00{";
+    const struct view_bytes bytes = {0, other, sizeof(other), false};
+    struct sfs_file *file = make_file();
+    struct nodes *nodes;
+    struct temporaries *temporaries;
+    struct staging *staging;
+    struct staged *staged;
+    struct views *views;
+    size_t written;
+    bool changed;
+    log_quietly();
+    assert_int_equal(nodes_create(file, false, -1, &nodes), 0);
+    const struct node *node = look_up(nodes, file);
+    assert_int_equal(temporaries_create(nodes, PATH, LIMIT * LIMIT, &temporaries), 0);
+    assert_int_equal(staging_create(nodes, &staging), 0);
+    staging_collect(staging, temporaries, LIMIT, false);
+    assert_int_equal(node_get_views(nodes, node, &views), 0);
+    assert_int_equal(staging_begin(staging, node, VIEW_NPY, 0, &staged), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(staging_write_dense(staging, staged, &bytes, &written), -ENOSPC);
+        assert_false(staging_waits(staged));
+    }
+    assert_int_equal(staging_end(staging, staged, true, &changed), 0);
+    assert_false(changed);
+    expect_present(views);
+    node_put_views(nodes, node);
+    node_put(nodes, node->number);
+    staging_destroy(staging);
+    temporaries_destroy(temporaries);
+    nodes_destroy(nodes);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+TEST_MAIN(cmocka_unit_test(a_shorter_view_makes_a_shorter_content),
+          cmocka_unit_test(a_file_without_room_leaves_the_frame))

@@ -12,6 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cache/cache.h"
+#include "dataset/private.h"
+#include "layout/layout.h"
 #include "sparsefs/sparsefs.h"
 #include "store/store.h"
 
@@ -773,6 +776,145 @@ static void reading_in_several_calls(void **state)
     assert_int_equal(status, 0);
 }
 
+/* ---- Calls that the writer outruns ---- */
+
+static unsigned holds;
+static const char *moves = ""; /* for each read, "m": the state has moved on; else it has not */
+
+int __real_file_list(struct sfs_file *file, uint64_t group, struct sfs_links *links,
+                     struct why *why);
+int __wrap_file_list(struct sfs_file *file, uint64_t group, struct sfs_links *links,
+                     struct why *why);
+typedef int (*each_chunk)(void *context, const uint64_t *scaled, const struct chunk_record *record);
+int __real_layout_each_chunk(struct layout *layout, const struct box *box, each_chunk each,
+                             void *context);
+int __wrap_layout_each_chunk(struct layout *layout, const struct box *box, each_chunk each,
+                             void *context);
+int __real_cache_lend(struct cache_dataset *dataset, const struct box *box, const void **bytes,
+                      struct chunk **chunk);
+int __wrap_cache_lend(struct cache_dataset *dataset, const struct box *box, const void **bytes,
+                      struct chunk **chunk);
+void __real_store_hold(struct store *store);
+void __wrap_store_hold(struct store *store);
+void __real_store_release(struct store *store);
+void __wrap_store_release(struct store *store);
+
+static bool has_moved(void)
+{
+    char c = *moves;
+    moves += c != '\0';
+    return c == 'm';
+}
+
+WRAPPED int __wrap_file_list(struct sfs_file *file, uint64_t group, struct sfs_links *links,
+                             struct why *why)
+{
+    return has_moved() ? STORE_MOVED : __real_file_list(file, group, links, why);
+}
+
+/* The state is lost when all chunks were told of, or at once. */
+WRAPPED int __wrap_layout_each_chunk(struct layout *layout, const struct box *box, each_chunk each,
+                                     void *context)
+{
+    int error = has_moved() ? STORE_MOVED : __real_layout_each_chunk(layout, box, each, context);
+    return has_moved() ? STORE_MOVED : error;
+}
+
+WRAPPED int __wrap_cache_lend(struct cache_dataset *dataset, const struct box *box,
+                              const void **bytes, struct chunk **chunk)
+{
+    return has_moved() ? STORE_MOVED : __real_cache_lend(dataset, box, bytes, chunk);
+}
+
+WRAPPED void __wrap_store_hold(struct store *store)
+{
+    holds++;
+    __real_store_hold(store);
+}
+
+WRAPPED void __wrap_store_release(struct store *store)
+{
+    holds--;
+    __real_store_release(store);
+}
+
+static void count_finding(void *context, enum sfs_finding finding, const char *line)
+{
+    (void)line;
+    assert_int_equal(finding, SFS_SOUND);
+    ++*(unsigned *)context;
+}
+
+static int count_chunk(void *context, const struct sfs_chunk_info *info)
+{
+    (void)info;
+    ++*(unsigned *)context;
+    return 0;
+}
+
+/* What was reported cannot be taken back. */
+static void check_beside(struct sfs_file *follower, const char *as, int error, unsigned n)
+{
+    unsigned found = 0;
+    moves = as;
+    assert_int_equal(sfs_check(follower, count_finding, &found), error);
+    assert_int_equal(found, n);
+}
+
+static void iterate_beside(struct sfs_dataset *dataset, const char *as, int error, unsigned n)
+{
+    unsigned found = 0;
+    moves = as;
+    assert_int_equal(sfs_chunk_iterate(dataset, count_chunk, &found), error);
+    assert_int_equal(found, n);
+}
+
+static void lend_beside(struct sfs_dataset *dataset, const char *as)
+{
+    struct sfs_slab slab = {.rank = 3, .count = {1, SIDE, SIDE}};
+    struct sfs_loan loan;
+    int error;
+    moves = as;
+    assert_true(sfs_lend(dataset, &slab, 0, SIDE * SIDE, &loan, &error));
+    assert_int_equal(error, 0);
+    sfs_return(dataset, &loan);
+}
+
+/* Whatever comes of a call, the writer is not held up by it when it has ended. */
+static void an_outrun_call_lets_the_writer_go_on(void **state)
+{
+    (void)state;
+    struct sfs_file *file, *follower;
+    assert_int_equal(sfs_create("c", NULL, &file), 0);
+    struct sfs_dataset *dataset = create_dataset(file, "/group/a", false);
+    write_frame(dataset, 0, 1);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_open("c", &(struct sfs_options){.follow = true}, &follower), 0);
+    struct sfs_dataset *followed = open_dataset(follower, "/group/a");
+    holds = 0;
+    check_beside(follower, "mmmmm", 0, 3);
+    assert_int_equal(holds, 0);
+    check_beside(follower, ".m", -EAGAIN, 1);
+    assert_int_equal(holds, 0);
+    check_beside(follower, "mmm.m", -EAGAIN, 1);
+    assert_int_equal(holds, 0);
+    iterate_beside(followed, "mmmmmmmmmm", 0, 1);
+    assert_int_equal(holds, 0);
+    iterate_beside(followed, ".m", -EAGAIN, 1);
+    assert_int_equal(holds, 0);
+    iterate_beside(followed, "mmmmmm.m", -EAGAIN, 1);
+    assert_int_equal(holds, 0);
+    lend_beside(followed, "m");
+    assert_int_equal(holds, 0);
+    lend_beside(followed, "mmmm");
+    assert_int_equal(holds, 0);
+    moves = "";
+    sfs_dataset_close(followed);
+    sfs_discard(follower);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(the_counter_is_there_as_long_as_the_writer),
           cmocka_unit_test(what_a_dead_writer_leaves_is_whole),
@@ -781,4 +923,5 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
           cmocka_unit_test(attributes_are_copied_beside_a_writer),
           cmocka_unit_test(what_is_in_the_way_is_said_once),
-          cmocka_unit_test(a_series_stays_what_it_was), cmocka_unit_test(reading_in_several_calls))
+          cmocka_unit_test(a_series_stays_what_it_was), cmocka_unit_test(reading_in_several_calls),
+          cmocka_unit_test(an_outrun_call_lets_the_writer_go_on))

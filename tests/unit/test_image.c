@@ -1194,6 +1194,28 @@ static void a_backing_file_stays_in_its_folder_and_replaces_no_other(void **stat
     sfs_close(file);
 }
 
+/* Also of one that replaces another; and it keeps the one that it is given afterwards. */
+static void a_backing_file_has_the_mode_that_was_asked_for(void **state)
+{
+    (void)state;
+    struct sfs_image_options image = {.backing_path = "mode.h5"};
+    struct sfs_options options = {.image = &image, .mode = 0600};
+    struct sfs_file *file;
+    struct stat st;
+    for (int i = 0; i < 2; i++) {
+        options.replace = i > 0;
+        assert_int_equal(sfs_create_image(&options, &file), 0);
+        assert_int_equal(sfs_flush(file), 0);
+        assert_int_equal(stat("mode.h5", &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        assert_int_equal(chmod("mode.h5", 0644), 0);
+        sfs_dataset_close(make_dataset(file, "/a"));
+        assert_int_equal(sfs_close(file), 0);
+        assert_int_equal(stat("mode.h5", &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0644);
+    }
+}
+
 static void an_opened_image_has_a_backing_file(void **state)
 {
     (void)state;
@@ -1591,6 +1613,7 @@ TEST_MAIN(cmocka_unit_test(an_image_is_copied_once),
           cmocka_unit_test(a_new_image_can_be_made_in_a_static_buffer),
           cmocka_unit_test(a_backing_file_is_written_by_every_flush),
           cmocka_unit_test(a_backing_file_stays_in_its_folder_and_replaces_no_other),
+          cmocka_unit_test(a_backing_file_has_the_mode_that_was_asked_for),
           cmocka_unit_test(an_opened_image_has_a_backing_file),
           cmocka_unit_test(a_file_that_is_loaded_is_its_own_backing_file),
           cmocka_unit_test(a_file_that_is_loaded_many_times_does_not_grow),

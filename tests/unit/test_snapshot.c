@@ -135,6 +135,7 @@ static void run_model(struct store *store)
 {
     model = calloc(1, sizeof(*model));
     assert_non_null(model);
+    allocate_piece(store, &model->now.pieces[0]);
     commit(store);
     for (int i = 0; i < 3000; i++)
         step(store);
@@ -187,11 +188,9 @@ static struct store *new_store(const char *path, uint64_t n)
     return store;
 }
 
-static void a_new_file_has_none_before_its_first_commit(void **state)
+static void expect_none_before_a_commit(struct store *store)
 {
-    (void)state;
     struct store_snapshot *snapshot;
-    struct store *store = new_store("new", 100);
     assert_int_equal(store_committed_size(store), 0);
     assert_int_equal(store_snapshot_open(store, &snapshot), -ENOENT);
     assert_int_equal(store_commit(store), 0);
@@ -199,6 +198,18 @@ static void a_new_file_has_none_before_its_first_commit(void **state)
     assert_int_equal(store_snapshot_size(snapshot), 100);
     store_snapshot_close(snapshot);
     store_close(store);
+}
+
+static void a_new_one_has_none_before_its_first_commit(void **state)
+{
+    (void)state;
+    struct store *store;
+    struct store_image how = {.name = "image", .writable = true};
+    uint64_t address;
+    expect_none_before_a_commit(new_store("new", 100));
+    assert_int_equal(store_open_image(NULL, 0, &how, &store), 0);
+    assert_int_equal(store_allocate(store, 100, &address), 0);
+    expect_none_before_a_commit(store);
 }
 
 /* Space is held back as long as somebody needs it, and no longer. */
@@ -367,7 +378,7 @@ static void snapshots_of_an_image_are_taken_under_load(void **state)
 
 TEST_MAIN(cmocka_unit_test(snapshots_of_a_file_stay_as_they_are),
           cmocka_unit_test(snapshots_of_an_image_stay_as_they_are),
-          cmocka_unit_test(a_new_file_has_none_before_its_first_commit),
+          cmocka_unit_test(a_new_one_has_none_before_its_first_commit),
           cmocka_unit_test(space_is_used_again_after_the_last_snapshot),
           cmocka_unit_test(a_snapshot_gives_way_to_the_writer),
           cmocka_unit_test(a_store_that_is_read_is_its_own_snapshot),

@@ -286,9 +286,42 @@ static void csr_arrays_are_the_defined_elements(void **state)
     destroy(&model);
 }
 
+/* As the names of a directory may be while a followed dataset loses its frames; back to no frame. */
+static void names_of_chunks_need_no_frames(void **state)
+{
+    (void)state;
+    struct sfs_dataset_create description = {.rank = 3,
+                                             .dims = {4, 0, 5},
+                                             .max_dims = {4, 7, 5},
+                                             .chunk_dims = {1, 1, 5},
+                                             .is_dense = true};
+    struct sfs_options options = {.replace = true};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    struct views *views;
+    void *type;
+    char name[256];
+    uint64_t address, frame;
+    assert_int_equal(sfs_type_encode("<u2", &type, &description.type.n), 0);
+    description.type.bytes = type;
+    assert_int_equal(sfs_create("empty.h5", &options, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/d", &description, &dataset), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/d", &address), 0);
+    assert_int_equal(views_open(file, address, "/d", 1, &views), 0);
+    assert_int_equal(views_frames(views), 0);
+    view_chunk_name(views, 3, name, sizeof(name));
+    assert_string_equal(name, "0.3.0");
+    assert_false(view_chunk_frame(views, name, &frame));
+    views_close(views);
+    assert_int_equal(sfs_close(file), 0);
+    free(type);
+}
+
 TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(behind_the_end_nothing_is_found),
           cmocka_unit_test(in_long_data_only_empty_frames_are_holes),
           cmocka_unit_test(allocated_bytes_are_those_of_defined_elements),
           cmocka_unit_test(arrays_can_be_cut_anywhere),
-          cmocka_unit_test(csr_arrays_are_the_defined_elements))
+          cmocka_unit_test(csr_arrays_are_the_defined_elements),
+          cmocka_unit_test(names_of_chunks_need_no_frames))

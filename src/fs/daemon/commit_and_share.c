@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/thread.h"
 #include "fs/daemon/periodic.h"
 
 struct commits {
@@ -15,7 +16,8 @@ struct commits {
     struct fresh *fresh;
     struct periodic *periodic; /* or NULL */
     atomic_bool has_changes;   /* since the last commit */
-    pthread_rwlock_t held;     /* for reading while something is committed: many share one commit */
+    pthread_rwlock_t held;     /* for reading while something is committed: many share one commit;
+                                * commits_hold is not kept out by those that follow each other */
     pthread_mutex_t lock;      /* guards what follows */
     unsigned failures;
     int error; /* of the last failure */
@@ -75,16 +77,6 @@ static void commit_regularly(void *commits)
     commits_in_background(commits);
 }
 
-/* Prefers writers: commits_hold gets its turn however many commits follow each other. */
-static void init_held(pthread_rwlock_t *held)
-{
-    pthread_rwlockattr_t attributes;
-    pthread_rwlockattr_init(&attributes);
-    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(held, &attributes);
-    pthread_rwlockattr_destroy(&attributes);
-}
-
 int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
                    struct commits **out)
 {
@@ -92,7 +84,7 @@ int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
     if (!commits)
         return -ENOMEM;
     pthread_mutex_init(&commits->lock, NULL);
-    init_held(&commits->held);
+    thread_init_lock(&commits->held);
     commits->file = file;
     commits->fresh = fresh;
     int error =

@@ -9,6 +9,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
+#include "common/room.h"
 #include "store/store.h"
 
 #define PAGE_BYTES  4096
@@ -199,14 +200,10 @@ static int add_range(struct ranges *ranges, uint64_t address, uint64_t n)
 {
     if (ranges->n == MOST_RANGES)
         return -EFBIG;
-    if (ranges->n == ranges->room) {
-        size_t room = ranges->room ? 2 * ranges->room : 16;
-        struct range *grown = reallocarray(ranges->range, room, sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        ranges->range = grown;
-        ranges->room = room;
-    }
+    struct range *grown = room_for_one(ranges->range, ranges->n, &ranges->room, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    ranges->range = grown;
     ranges->range[ranges->n++] = (struct range){address, n};
     return 0;
 }
