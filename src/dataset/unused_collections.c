@@ -13,7 +13,7 @@
 #define SIGNATURE  "GCOL"
 
 #define HEAD_BYTES  16 /* the longest */
-#define PIECE_BYTES ((size_t)1 << 20)
+#define PIECE_BYTES ((size_t)64 << 10)
 #define MOST        ((size_t)1 << 20) /* ranges of bytes that could be collections */
 
 bool looking_has_heap(const struct plain_type *type)
@@ -92,16 +92,14 @@ static int take_head(struct search *search, uint64_t address, const unsigned cha
 static int search_piece(struct search *search, uint64_t address, const unsigned char *bytes,
                         size_t n, size_t first)
 {
-    const unsigned char *at = bytes;
     int error = 0;
-    while (!error) {
-        size_t left = n - (size_t)(at - bytes);
-        const unsigned char *found = memmem(at, left, SIGNATURE, SIGNATURE_BYTES);
-        size_t where = found ? (size_t)(found - bytes) : n;
-        if (where >= first)
+    for (size_t at = 0; at < first && !error; at++) {
+        const unsigned char *found = memchr(bytes + at, SIGNATURE[0], first - at);
+        if (!found)
             break;
-        error = take_head(search, address + where, found, n - where);
-        at = found + 1;
+        at = (size_t)(found - bytes);
+        if (n - at >= SIGNATURE_BYTES && memcmp(found, SIGNATURE, SIGNATURE_BYTES) == 0)
+            error = take_head(search, address + at, found, n - at);
     }
     return error;
 }
