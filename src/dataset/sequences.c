@@ -70,16 +70,17 @@ static int damaged(const struct filled *chunk, const struct why *why)
     return layout_failed(layout, chunk->scaled, address, why->text);
 }
 
-/* It takes memory for where its sequences are, besides its own. */
+/* In the prototype's form it takes memory for where its sequences are, besides its own. */
 static int open_heap(struct filled *chunk)
 {
     struct why why;
+    const void *heap = chunk->form->heap;
     size_t n = chunk->form->heap_size;
     int error = layout_check_bytes(chunk->layout, chunk->scaled, chunk->address,
-                                   size_product(n, HEAP_FACTOR), chunk->most);
+                                   heap_most_bytes(heap, n), chunk->most);
     if (error)
         return error;
-    error = heap_open(chunk->form->heap, n ? n - CHECKSUM_BYTES : 0, &chunk->heap, &why);
+    error = heap_open(heap, n ? n - CHECKSUM_BYTES : 0, &chunk->heap, &why);
     return error == -EILSEQ ? damaged(chunk, &why) : error;
 }
 

@@ -12,9 +12,11 @@
 typedef int (*dense_link_function)(void *context, const struct message *message, uint32_t hash);
 
 /* Where links are that are not messages of the header: addresses of a heap and of an index;
- * NO_ADDRESS: nowhere. */
+ * NO_ADDRESS: nowhere. And of a second index, by their order, which is looked at only if blocks are
+ * to be told of all that is taken; else they are NULL. */
 struct link_info {
-    uint64_t heap, index;
+    uint64_t heap, index, by_order;
+    const struct plain_blocks *blocks;
 };
 
 /* Does it with every link of a group, in no order. Stops at the first error and returns it. Errors

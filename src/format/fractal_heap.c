@@ -11,11 +11,11 @@
 
 #include "common/interrupt.h"
 #include "format/cursor.h"
-#include "format/plain_headers.h"
 #include "format/structure.h"
 #include "store/store.h"
 
 #define NAME     "fractal heap"
+#define FREE     "free space of a fractal heap"
 #define DIRECT   "direct block of a fractal heap"
 #define INDIRECT "indirect block of a fractal heap"
 
@@ -28,7 +28,7 @@
 struct heap_block {
     uint64_t offset, address; /* in the heap, in the file */
     uint64_t size;
-    unsigned char *bytes;
+    unsigned char *bytes; /* NULL: an indirect one */
 };
 
 struct fractal_heap {
@@ -40,10 +40,13 @@ struct fractal_heap {
     uint64_t width, least, most_direct;  /* blocks of a row; sizes of blocks */
     unsigned offset_bits;
     uint64_t root;
-    unsigned root_rows; /* 0: it is a direct block */
-    uint64_t left;      /* bytes that blocks may still have */
+    unsigned root_rows;  /* 0: it is a direct block */
+    uint64_t free_space; /* what keeps it; or NO_ADDRESS */
+    uint64_t left;       /* bytes that blocks may still have */
     size_t n;
     struct heap_block *block; /* direct ones, ascending by offset */
+    size_t n_indirect;
+    struct heap_block *indirect;
 };
 
 static bool is_power_of_two(uint64_t n)
@@ -123,23 +126,33 @@ static int check_sum(const struct fractal_heap *heap, struct heap_block *block, 
     return error;
 }
 
+/* Doubles the room when it is full: it has as many as a power of 2, less 1. */
+static int add_block(struct heap_block **blocks, size_t *n, const struct heap_block *block)
+{
+    if ((*n & (*n + 1)) == 0) {
+        struct heap_block *more = reallocarray(*blocks, 2 * *n + 1, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        *blocks = more;
+    }
+    (*blocks)[(*n)++] = *block;
+    return 0;
+}
+
 static int add_direct(struct fractal_heap *heap, uint64_t address, uint64_t offset, uint64_t size,
                       struct why *why)
 {
     if (heap->n == MOST_BLOCKS || size <= block_begin(heap) + CHECKSUM_BYTES)
         return why_unsupported(why, DIRECT " at address %" PRIu64 ": its size", address);
-    if ((heap->n & (heap->n + 1)) == 0) {
-        struct heap_block *more = reallocarray(heap->block, 2 * heap->n + 1, sizeof(*heap->block));
-        if (!more)
-            return -ENOMEM;
-        heap->block = more;
-    }
     static const struct heap_block_kind direct = {DIRECT, "FHDB"};
     struct heap_block block = {offset, address, size, NULL};
     int error = read_block(heap, DIRECT, address, size, &block.bytes, why);
-    if (error)
+    if (!error)
+        error = add_block(&heap->block, &heap->n, &block);
+    if (error) {
+        free(block.bytes);
         return error;
-    heap->block[heap->n++] = block;
+    }
     error = check_begin(heap, &direct, address, offset, block.bytes, why);
     return error ? error : check_sum(heap, &heap->block[heap->n - 1], why);
 }
@@ -197,6 +210,9 @@ static int add_indirect(struct fractal_heap *heap, uint64_t address, uint64_t of
     error = structure_summed(INDIRECT, address, bytes, n, why);
     if (!error)
         error = check_begin(heap, &indirect, address, offset, bytes, why);
+    if (!error)
+        error = add_block(&heap->indirect, &heap->n_indirect,
+                          &(struct heap_block){offset, address, n, NULL});
     if (!error) {
         struct cursor c = cursor_over(bytes + begin, n - begin - CHECKSUM_BYTES);
         error = add_children(heap, &c, offset, rows, level, why);
@@ -220,8 +236,9 @@ static bool decode_header(struct fractal_heap *heap, struct cursor *c)
     uint64_t id_bytes = cursor_uint(c, 2), filters = cursor_uint(c, 2), flags = cursor_uint(c, 1);
     heap->most_object = cursor_uint(c, 4);
     cursor_skip(c, length_size + superblock->offset_size); /* huge objects */
-    cursor_skip(c, length_size + superblock->offset_size); /* free space */
-    cursor_skip(c, 4 * length_size);                       /* what is in use */
+    cursor_skip(c, length_size);
+    heap->free_space = superblock_address(superblock, c);
+    cursor_skip(c, 4 * length_size); /* what is in use */
     uint64_t others = 0;
     for (int i = 0; i < 4; i++) /* huge objects, and tiny ones: bytes and number */
         others |= cursor_uint(c, length_size);
@@ -247,11 +264,16 @@ static bool decode_header(struct fractal_heap *heap, struct cursor *c)
     return id_bytes == 1 + heap->offset_bytes + heap->length_bytes;
 }
 
+static size_t header_bytes(const struct superblock *superblock)
+{
+    return 26 + 12 * (size_t)superblock->length_size + 3 * (size_t)superblock->offset_size;
+}
+
 static int read_header(struct fractal_heap *heap, struct why *why)
 {
     const struct superblock *superblock = heap->superblock;
     unsigned char bytes[26 + 12 * 8 + 3 * 8];
-    size_t n = 26 + 12 * (size_t)superblock->length_size + 3 * (size_t)superblock->offset_size;
+    size_t n = header_bytes(superblock);
     int error = plain_within(superblock, NAME, heap->address, n, why);
     if (!error)
         error = structure_read(heap->store, NAME, heap->address, bytes, n, why);
@@ -263,7 +285,7 @@ static int read_header(struct fractal_heap *heap, struct why *why)
         return error;
     struct cursor c = cursor_over(bytes + SIGNATURE_BYTES, n - SIGNATURE_BYTES - CHECKSUM_BYTES);
     if (cursor_uint(&c, 1) != 0 || !decode_header(heap, &c) || c.left != 0)
-        return why_unsupported(why, NAME " at address %" PRIu64 ": not one of links",
+        return why_unsupported(why, NAME " at address %" PRIu64 ": not one of links or attributes",
                                heap->address);
     return 0;
 }
@@ -296,7 +318,63 @@ void fractal_heap_close(struct fractal_heap *heap)
     for (size_t i = 0; i < heap->n; i++)
         free(heap->block[i].bytes);
     free(heap->block);
+    free(heap->indirect);
     free(heap);
+}
+
+/* ---- What it takes ---- */
+
+/* The header of what keeps free space, and its sections (section III.H). */
+static int tell_free_space(const struct fractal_heap *heap, const struct plain_blocks *blocks,
+                           struct why *why)
+{
+    const struct superblock *superblock = heap->superblock;
+    uint64_t address = heap->free_space;
+    unsigned char bytes[18 + 7 * 8 + 8];
+    size_t n = 18 + 7 * (size_t)superblock->length_size + superblock->offset_size;
+    int error = plain_within(superblock, FREE, address, n, why);
+    if (!error)
+        error = structure_read(heap->store, FREE, address, bytes, n, why);
+    if (!error)
+        error = structure_signed(FREE, address, bytes, "FSHD", why);
+    if (!error)
+        error = structure_summed(FREE, address, bytes, n, why);
+    if (error)
+        return error;
+    struct cursor c = cursor_over(bytes + SIGNATURE_BYTES, n - SIGNATURE_BYTES - CHECKSUM_BYTES);
+    uint64_t version = cursor_uint(&c, 1), client = cursor_uint(&c, 1);
+    cursor_skip(&c, 4 * superblock->length_size); /* bytes, and numbers of sections */
+    cursor_skip(&c, 8);                           /* classes, when to shrink or expand, bits */
+    cursor_skip(&c, superblock->length_size);     /* the largest section */
+    uint64_t sections = superblock_address(superblock, &c);
+    cursor_skip(&c, superblock->length_size); /* what of them is in use */
+    uint64_t allocated = cursor_uint(&c, superblock->length_size);
+    if (c.failed || c.left != 0 || version != 0 || client != 0)
+        return why_unsupported(why, FREE " at address %" PRIu64, address);
+    error = blocks->each(blocks->context, FREE, address, n);
+    return !error && sections != NO_ADDRESS
+               ? blocks->each(blocks->context, FREE, sections, allocated)
+               : error;
+}
+
+static int tell_blocks(const struct plain_blocks *blocks, const char *name,
+                       const struct heap_block *block, size_t n)
+{
+    int error = 0;
+    for (size_t i = 0; i < n && !error; i++)
+        error = blocks->each(blocks->context, name, block[i].address, block[i].size);
+    return error;
+}
+
+int fractal_heap_each_block(const struct fractal_heap *heap, const struct plain_blocks *blocks,
+                            struct why *why)
+{
+    int error = blocks->each(blocks->context, NAME, heap->address, header_bytes(heap->superblock));
+    if (!error)
+        error = tell_blocks(blocks, DIRECT, heap->block, heap->n);
+    if (!error)
+        error = tell_blocks(blocks, INDIRECT, heap->indirect, heap->n_indirect);
+    return !error && heap->free_space != NO_ADDRESS ? tell_free_space(heap, blocks, why) : error;
 }
 
 /* ---- Objects ---- */

@@ -51,7 +51,7 @@ struct reader {
     uint64_t names_n;
     uint64_t spent;                    /* bytes */
     unsigned asked;                    /* how often it was spent */
-    const struct links_blocks *blocks; /* NULL: nobody is told of them */
+    const struct plain_blocks *blocks; /* NULL: nobody is told of them */
     struct why *why;
 };
 
@@ -320,10 +320,11 @@ static int decode_info(const struct reader *reader, const struct message *messag
     info->heap = superblock_address(reader->superblock, &c);
     info->index = superblock_address(reader->superblock, &c);
     bool has_heap = info->heap != NO_ADDRESS, by_order = flags & INDEXES_ORDER;
-    uint64_t order = by_order ? superblock_address(reader->superblock, &c) : NO_ADDRESS;
+    info->by_order = by_order ? superblock_address(reader->superblock, &c) : NO_ADDRESS;
+    info->blocks = reader->blocks;
     if (c.failed || version != 0 || flags & ~(uint64_t)(TRACKS_ORDER | INDEXES_ORDER) ||
         most > INT64_MAX || has_heap != (info->index != NO_ADDRESS) ||
-        (has_heap && by_order) != (order != NO_ADDRESS))
+        (has_heap && by_order) != (info->by_order != NO_ADDRESS))
         return why_unsupported(reader->why, "link info message at address %" PRIu64,
                                message->address);
     return 0;
@@ -407,8 +408,6 @@ static int read_messages(struct reader *reader, const struct object_header *head
 {
     struct link_info info;
     int error = decode_info(reader, message, &info);
-    if (!error && info.heap != NO_ADDRESS && reader->blocks)
-        return why_unsupported(reader->why, "links in a heap");
     if (!error && info.heap != NO_ADDRESS)
         return object_header_find(header, MESSAGE_LINK)
                    ? why_unsupported(reader->why, "links in two places")
@@ -451,7 +450,7 @@ static int read_all(struct reader *reader, const struct object_header *header)
 }
 
 int links_read_blocks(struct store *store, const struct superblock *superblock,
-                      const struct object_header *header, const struct links_blocks *blocks,
+                      const struct object_header *header, const struct plain_blocks *blocks,
                       struct sfs_links *links, struct why *why)
 {
     struct reader reader = {.store = store, .superblock = superblock, .blocks = blocks, .why = why};

@@ -13,15 +13,9 @@
  * links_free. */
 int links_read(struct store *store, const struct superblock *superblock,
                const struct object_header *header, struct sfs_links *links, struct why *why);
-/* The same, and each is called with what the structures take that they are in, besides the header; what
- * it returns ends the reading unless it is 0, and is returned. -EOPNOTSUPP also: they are in a heap, of
- * which that is not told. */
-struct links_blocks {
-    int (*each)(void *context, const char *name, uint64_t address, uint64_t n);
-    void *context;
-};
+/* The same, and blocks are told of what the structures take that they are in, besides the header. */
 int links_read_blocks(struct store *store, const struct superblock *superblock,
-                      const struct object_header *header, const struct links_blocks *blocks,
+                      const struct object_header *header, const struct plain_blocks *blocks,
                       struct sfs_links *links, struct why *why);
 void links_free(struct sfs_links *links);
 

@@ -133,7 +133,8 @@ static bool decode_old_chunks(const struct superblock *superblock, struct cursor
                               struct plain_dataset *d)
 {
     int rank = (int)cursor_uint(c, 1) - 1;
-    (void)superblock_address(superblock, c); /* of the B-tree */
+    d->chunks = CHUNKS_IN_OLD_TREE;
+    d->address = superblock_address(superblock, c);
     return rank == d->dataspace.rank && take_chunk_dims(c, 4, d);
 }
 
@@ -160,6 +161,20 @@ static bool are_not_zero(struct cursor *c, int n)
     return are;
 }
 
+static uint64_t chunk_bytes(const struct plain_dataset *d)
+{
+    uint64_t bytes = 0;
+    (void)box_product(d->chunk_dims, d->dataspace.rank, d->type.size, &bytes); /* it was checked */
+    return bytes;
+}
+
+static enum plain_chunks chunks_of(enum index index)
+{
+    return index == INDEX_ONE        ? CHUNKS_SINGLE
+           : index == INDEX_IMPLICIT ? CHUNKS_IN_A_ROW
+                                     : CHUNKS_INDEXED;
+}
+
 /* What an index needs to know, if it is one that libhdf5 chooses for these dims. */
 static bool decode_index(const struct superblock *superblock, struct cursor *c, unsigned flags,
                          struct plain_dataset *d)
@@ -167,11 +182,15 @@ static bool decode_index(const struct superblock *superblock, struct cursor *c, 
     enum index index = (enum index)cursor_uint(c, 1);
     int unlimited = unlimited_axes(d);
     d->in_array = index == INDEX_FIXED || index == INDEX_EXTENSIBLE;
+    d->index = index;
+    d->chunks = chunks_of(index);
     if (flags & FILTERED_SINGLE && index != INDEX_ONE)
         return false;
     switch (index) {
     case INDEX_ONE:
-        cursor_skip(c, flags & FILTERED_SINGLE ? superblock->length_size + 4 : 0);
+        d->single_bytes =
+            flags & FILTERED_SINGLE ? cursor_uint(c, superblock->length_size) : chunk_bytes(d);
+        cursor_skip(c, flags & FILTERED_SINGLE ? 4 : 0); /* filter mask */
         return is_one_chunk(d) && (d->n_filters > 0) == ((flags & FILTERED_SINGLE) != 0);
     case INDEX_IMPLICIT:
         return unlimited == 0 && d->n_filters == 0;
@@ -197,7 +216,7 @@ static bool decode_new_chunks(const struct superblock *superblock, struct cursor
         width < 1 || width > 8 || !take_chunk_dims(c, width, d) ||
         !decode_index(superblock, c, flags, d))
         return false;
-    (void)superblock_address(superblock, c);
+    d->address = superblock_address(superblock, c);
     return true;
 }
 

@@ -7,15 +7,27 @@
 #include "format/plain_headers.h"
 #include "format/plain_type.h"
 
+/* Where chunks are. */
+enum plain_chunks {
+    CHUNKS_IN_OLD_TREE, /* a B-tree of version 1 (chunk_tree.h) */
+    CHUNKS_SINGLE,      /* there is one */
+    CHUNKS_IN_A_ROW,    /* all that the max dims can have, without an index */
+    CHUNKS_INDEXED,     /* in an index of the newer kinds */
+};
+
 struct plain_dataset {
     struct dataspace_message dataspace;
     struct message datatype;  /* its bytes, and no more */
     struct plain_type type;   /* owned */
     struct fill_message fill; /* its size is 0 or that of an element */
     enum sfs_layout layout;   /* compact, contiguous or chunked */
-    uint64_t address;         /* contiguous: of the elements; NO_ADDRESS: they have no place yet */
-    uint64_t bytes;           /* contiguous: of all elements */
+    uint64_t address; /* contiguous: of the elements; chunked: of the index or the first chunk;
+                       * NO_ADDRESS: they have no place yet */
+    uint64_t bytes;   /* of all elements */
     uint64_t chunk_dims[SFS_MAX_RANK];
+    enum plain_chunks chunks;
+    unsigned index;             /* CHUNKS_INDEXED: of enum chunk_index_kind */
+    uint64_t single_bytes;      /* CHUNKS_SINGLE: as they are stored */
     bool in_array;              /* chunked: the index is a fixed or an extensible array */
     bool unfiltered_edges;      /* chunked */
     size_t n_filters;           /* chunked */

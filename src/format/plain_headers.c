@@ -11,9 +11,11 @@
 #define CONSTANT         0x01 /* flags of a message: it does not change, */
 #define NOT_TO_BE_SHARED 0x04 /* and where it is */
 
+#define MOST_STRATEGY 3 /* of managing space */
+
 #define OLD_COUNT_AT 4 /* of references, in a header of version 1 */
 
-int plain_superblock(struct store *store, struct superblock *superblock, struct why *why)
+static int read_superblock(struct store *store, struct superblock *superblock, struct why *why)
 {
     int error = superblock_read(store, superblock, why);
     if (error)
@@ -26,6 +28,79 @@ int plain_superblock(struct store *store, struct superblock *superblock, struct 
         return why_damaged(why, "superblock at address %" PRIu64 ": the file ends at %" PRIu64,
                            superblock->address, superblock->end);
     return 0;
+}
+
+int plain_superblock(struct store *store, struct superblock *superblock, struct why *why)
+{
+    int error = read_superblock(store, superblock, why);
+    return !error && superblock->extension != NO_ADDRESS
+               ? why_unsupported(why, "superblock at address %" PRIu64 ": it has an extension",
+                                 superblock->address)
+               : error;
+}
+
+/* ---- An extension ---- */
+
+static bool take_node_sizes(struct cursor *c, struct superblock *superblock)
+{
+    uint64_t version = cursor_uint(c, 1);
+    superblock->chunk_k = (unsigned)cursor_uint(c, 2);
+    superblock->internal_k = (unsigned)cursor_uint(c, 2);
+    superblock->leaf_k = (unsigned)cursor_uint(c, 2);
+    return version == 0 && superblock->chunk_k > 0 && superblock->internal_k > 0 &&
+           superblock->leaf_k > 0;
+}
+
+/* Where nothing of free space is kept: then whoever opens the file knows of none. */
+static bool take_space_info(struct cursor *c)
+{
+    uint64_t version = cursor_uint(c, 1), strategy = cursor_uint(c, 1), is_kept = cursor_uint(c, 1);
+    return version == 1 && strategy <= MOST_STRATEGY && is_kept == 0;
+}
+
+static int take_message(const struct message *message, struct superblock *superblock,
+                        struct why *why)
+{
+    struct cursor c = cursor_over(message->data, message->size);
+    bool is_plain = !(message->flags & MESSAGE_SHARED);
+    switch (message->type) {
+    case MESSAGE_NIL:
+    case MESSAGE_CONTINUATION:
+        break;
+    case MESSAGE_NODE_SIZES:
+        is_plain &= take_node_sizes(&c, superblock);
+        break;
+    case MESSAGE_SPACE_INFO:
+        is_plain &= take_space_info(&c);
+        break;
+    default:
+        is_plain = false;
+    }
+    return is_plain && !c.failed
+               ? 0
+               : why_unsupported(why,
+                                 "extension of the superblock: message 0x%04x at address "
+                                 "%" PRIu64,
+                                 message->type, message->address);
+}
+
+int plain_superblock_extended(struct store *store, const struct plain_blocks *blocks,
+                              struct superblock *superblock, struct why *why)
+{
+    struct object_header *header;
+    int error = read_superblock(store, superblock, why);
+    if (error || superblock->extension == NO_ADDRESS)
+        return error;
+    error = object_header_read(store, superblock, superblock->extension, &header, why);
+    if (error)
+        return error;
+    for (size_t i = 0; i < header->n_blocks && !error; i++)
+        error = blocks->each(blocks->context, "extension of the superblock",
+                             header->block[i].address, header->block[i].n);
+    for (size_t i = 0; i < header->n_messages && !error; i++)
+        error = take_message(&header->message[i], superblock, why);
+    object_header_free(header);
+    return error;
 }
 
 int plain_within(const struct superblock *superblock, const char *name, uint64_t address,

@@ -11,8 +11,21 @@
 #include "format/object_header.h"
 #include "sparsefs/sparsefs.h"
 
+/* Whoever wants to know what structures take is called with each of them; what it returns ends the
+ * reading unless it is 0, and is returned. */
+struct plain_blocks {
+    int (*each)(void *context, const char *name, uint64_t address, uint64_t n);
+    void *context;
+};
+
 /* Without the mark of a writer, without an extension, and not cut short. */
 int plain_superblock(struct store *store, struct superblock *superblock, struct why *why);
+
+/* The same, or with an extension of which everything is understood: sizes of B-tree nodes, which are
+ * put into *superblock, and how space is managed, if nothing of that is kept in the file. Its header
+ * is told. */
+int plain_superblock_extended(struct store *store, const struct plain_blocks *blocks,
+                              struct superblock *superblock, struct why *why);
 
 /* Whether n bytes at address lie in front of the end that the superblock names: libhdf5 reads
  * nothing behind it, whatever is there. */

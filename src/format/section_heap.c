@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/room.h"
+#include "common/size.h"
 #include "format/cursor.h"
 #include "format/output.h"
 
@@ -17,6 +18,7 @@
 #define MOST_SLOTS           65536
 #define OBJECT_BYTES         16 /* before the data of an object */
 #define PADDED_TO            8
+#define SET_FACTOR           5 /* of a set in memory: itself, and its objects while these become more */
 
 /* Of all collections of a set, in the order of slots and numbers. */
 struct object {
@@ -40,6 +42,16 @@ static int compare(const void *a, const void *b)
     return left->number < right->number ? -1 : left->number > right->number;
 }
 
+static bool is_set(const void *bytes, size_t n)
+{
+    return n >= SIGNATURE_BYTES && memcmp(bytes, SET_SIGNATURE, SIGNATURE_BYTES) == 0;
+}
+
+size_t heap_most_bytes(const void *bytes, size_t n)
+{
+    return is_set(bytes, n) ? size_product(n, SET_FACTOR) : n;
+}
+
 static bool take_head(struct cursor *cursor, const char *signature)
 {
     const unsigned char *bytes = cursor_bytes(cursor, SIGNATURE_BYTES);
@@ -47,6 +59,7 @@ static bool take_head(struct cursor *cursor, const char *signature)
            cursor_uint(cursor, 3) == 0 && !cursor->failed;
 }
 
+/* For each OBJECT_BYTES of the set there is no more than one. */
 static int add(struct heap *heap, const struct object *object)
 {
     struct object *grown = room_for_one(heap->object, heap->n_objects, &heap->room, sizeof(*grown));
@@ -141,7 +154,7 @@ int heap_open(const void *bytes, size_t n, struct heap **out, struct why *why)
         return -ENOMEM;
     heap->bytes = bytes;
     heap->n = n;
-    heap->is_set = n >= SIGNATURE_BYTES && memcmp(bytes, SET_SIGNATURE, SIGNATURE_BYTES) == 0;
+    heap->is_set = is_set(bytes, n);
     int error = 0;
     struct cursor cursor = cursor_over(bytes, n);
     if (heap->is_set)

@@ -19,13 +19,16 @@
 
 #define HEAP_ELEMENT_BYTES 16 /* that lead to a sequence */
 #define HEAP_COUNT_BYTES   4  /* before the sequences, in the RFC's form */
-#define HEAP_FACTOR        5
 
 struct heap;
 
+/* The most memory that these n bytes of a section and what heap_open makes of them take, but for a
+ * few bytes: of the prototype's form several times as much, of the RFC's no more. SIZE_MAX: more than
+ * memory has. */
+size_t heap_most_bytes(const void *bytes, size_t n);
+
 /* Over n bytes of a section without its checksum, which must outlive it: 0: no sequence has any
- * elements. Takes no more than HEAP_FACTOR times n bytes, and a few. -EILSEQ: why says what is
- * wrong; -ENOMEM. */
+ * elements. -EILSEQ: why says what is wrong; -ENOMEM. */
 int heap_open(const void *bytes, size_t n, struct heap **heap, struct why *why);
 void heap_close(struct heap *heap); /* NULL is fine */
 

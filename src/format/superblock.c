@@ -19,6 +19,7 @@
 /* Of a file whose superblock has no place for them. */
 #define DEFAULT_LEAF_K     4
 #define DEFAULT_INTERNAL_K 16
+#define DEFAULT_CHUNK_K    32
 
 #define CACHED_GROUP 1 /* with the root's entry: nothing, or where its links are */
 
@@ -104,8 +105,12 @@ static int decode_old(struct superblock *s, struct cursor *c, struct why *why)
     s->leaf_k = (unsigned)cursor_uint(c, 2);
     s->internal_k = (unsigned)cursor_uint(c, 2);
     s->has_more |= cursor_uint(c, 4) != 0; /* flags */
-    if (s->version == 1)                   /* that of chunks, reserved */
-        s->has_more |= cursor_uint(c, 2) == 0 || cursor_uint(c, 2) != 0;
+    s->chunk_k = DEFAULT_CHUNK_K;
+    if (s->version == 1) {
+        s->chunk_k = (unsigned)cursor_uint(c, 2);
+        s->has_more |= s->chunk_k == 0 || cursor_uint(c, 2) != 0;
+    }
+    s->extension = NO_ADDRESS;
     s->base = cursor_uint(c, s->offset_size);
     s->has_more |= cursor_all_ones(c, s->offset_size) != NO_ADDRESS; /* free space */
     s->end = cursor_uint(c, s->offset_size);
@@ -124,8 +129,10 @@ static int decode_new(struct superblock *s, struct cursor *c, const unsigned cha
     s->flags = (unsigned)cursor_uint(c, 1);
     s->leaf_k = DEFAULT_LEAF_K;
     s->internal_k = DEFAULT_INTERNAL_K;
+    s->chunk_k = DEFAULT_CHUNK_K;
     s->base = cursor_uint(c, s->offset_size);
-    s->has_more = cursor_all_ones(c, s->offset_size) != NO_ADDRESS || s->flags != 0; /* extension */
+    s->extension = cursor_all_ones(c, s->offset_size);
+    s->has_more = s->flags != 0;
     s->end = cursor_uint(c, s->offset_size);
 
     size_t summed = 12 + 4 * s->offset_size;
@@ -181,6 +188,8 @@ int superblock_read(struct store *store, struct superblock *superblock, struct w
     error = rebase(&s, why);
     if (error)
         return error;
+    if (s.extension != NO_ADDRESS && __builtin_add_overflow(s.extension, s.base, &s.extension))
+        c.failed = true;
     s.root = superblock_address(&s, &c);
     struct cursor rest = c; /* of the root's entry: what is kept with it */
     s.has_more |= s.version < 2 && cursor_uint(&rest, 4) > CACHED_GROUP;

@@ -34,9 +34,10 @@ struct superblock {
     uint64_t end;         /* of the file, as the superblock says, moved with it */
     uint64_t root;        /* header of the root group */
     unsigned leaf_k;      /* half of the most links in a node of symbols, */
-    unsigned internal_k;  /* and of the most children of a node of a B-tree of groups */
-    bool
-        has_more; /* an extension, a driver's information, flags or versions of what is not known */
+    unsigned internal_k;  /* and of the most children of a node of a B-tree of groups, */
+    unsigned chunk_k;     /* or of chunks */
+    uint64_t extension;   /* header of an object that says more; or NO_ADDRESS */
+    bool has_more;        /* a driver's information, flags or versions of what is not known */
 };
 
 /* Finds and reads it. Errors as of structure_read; -EILSEQ: it is damaged, or there is none. The result is

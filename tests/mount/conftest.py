@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -16,6 +17,7 @@ BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
 SPARSEFS = BUILD / "sparsefs"
 # h5py, not imported yet, is to look for external raw data where the daemon does: beside the file.
 os.environ["HDF5_EXTFILE_PREFIX"] = "${ORIGIN}"
+sys.path.append(str(TOP / "tests/cli"))
 START_SECONDS = 300  # only what hangs takes so long, also on a busy machine with sanitizers
 
 
@@ -138,6 +140,30 @@ def mounts(tmp_path):
             failures.append(f"the daemon ended with {mount.process.returncode}: {log}")
     if failures:
         pytest.fail("\n".join(failures))
+
+
+# Tests that write sparse data into mounts. The others mostly read what Python has made, and would take longer than that
+# is worth.
+READ_AGAIN = {"test_writing", "test_csr_writing", "test_points"}
+
+# Its orders of fields can be told apart by their places alone, which those readers do not do.
+NOT_READ_AGAIN = {"test_a_layout_message_keeps_its_order"}
+
+
+def has_mounts(folder):
+    with open("/proc/self/mountinfo") as mounts:
+        return any(line.split()[4].startswith(f"{folder}/".replace(" ", "\\040")) for line in mounts)
+
+
+@pytest.fixture(autouse=True)
+def sparse_files_are_read_again(request, tmp_path):
+    """What a test has written is read again by readers that share no code with src/ (tests/cli/read_again.py), after
+    its mounts are gone."""
+    yield
+    if request.node.module.__name__ in READ_AGAIN and request.node.originalname not in NOT_READ_AGAIN and \
+            not has_mounts(tmp_path):
+        import read_again  # not before: it imports h5py
+        read_again.read_again(tmp_path)
 
 
 @pytest.fixture

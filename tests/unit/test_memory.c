@@ -5,14 +5,17 @@
 
 #include <errno.h>
 #include <hdf5.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "filter/filter.h"
+#include "format/section_heap.h"
 #include "hdf5/hdf5.h"
 #include "index_files.h"
 #include "selection/selection.h"
@@ -29,6 +32,28 @@ static bool fails(size_t n)
     return n >= atomic_load(&smallest) && atomic_fetch_sub(&until_failure, 1) == 0;
 }
 
+/* Bytes that our code has, and the most that it has had since `most_used` was set. */
+static atomic_llong used, most_used;
+
+static void count_bytes(size_t n)
+{
+    long long now = atomic_fetch_add(&used, (long long)n) + (long long)n;
+    long long most = atomic_load(&most_used);
+    while (now > most && !atomic_compare_exchange_weak(&most_used, &most, now))
+        ;
+}
+
+static void *count(void *memory)
+{
+    count_bytes(malloc_usable_size(memory));
+    return memory;
+}
+
+static void uncount(size_t n)
+{
+    atomic_fetch_sub(&used, (long long)n);
+}
+
 #define WRAPPED __attribute__((visibility("default")))
 
 void *__real_malloc(size_t n);
@@ -36,35 +61,73 @@ void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *memory, size_t n);
 void *__real_reallocarray(void *memory, size_t n, size_t size);
 char *__real_strdup(const char *string);
+void __real_free(void *memory);
 void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *memory, size_t n);
 void *__wrap_reallocarray(void *memory, size_t n, size_t size);
 char *__wrap_strdup(const char *string);
+void __wrap_free(void *memory);
 
 WRAPPED void *__wrap_malloc(size_t n)
 {
-    return fails(n) ? NULL : __real_malloc(n);
+    return fails(n) ? NULL : count(__real_malloc(n));
 }
 
 WRAPPED void *__wrap_calloc(size_t n, size_t size)
 {
-    return fails(n * size) ? NULL : __real_calloc(n, size);
+    return fails(n * size) ? NULL : count(__real_calloc(n, size));
 }
 
+/* As if it were always copied. */
 WRAPPED void *__wrap_realloc(void *memory, size_t n)
 {
-    return fails(n) ? NULL : __real_realloc(memory, n);
+    size_t old = malloc_usable_size(memory);
+    void *grown = fails(n) ? NULL : count(__real_realloc(memory, n));
+    if (grown)
+        uncount(old);
+    return grown;
 }
 
 WRAPPED void *__wrap_reallocarray(void *memory, size_t n, size_t size)
 {
-    return fails(n * size) ? NULL : __real_reallocarray(memory, n, size);
+    size_t old = malloc_usable_size(memory);
+    void *grown = fails(n * size) ? NULL : count(__real_reallocarray(memory, n, size));
+    if (grown)
+        uncount(old);
+    return grown;
 }
 
 WRAPPED char *__wrap_strdup(const char *string)
 {
-    return fails(strlen(string) + 1) ? NULL : __real_strdup(string);
+    return fails(strlen(string) + 1) ? NULL : count(__real_strdup(string));
+}
+
+WRAPPED void __wrap_free(void *memory)
+{
+    uncount(malloc_usable_size(memory));
+    __real_free(memory);
+}
+
+/* Large blocks of the pool. */
+void *__real_mmap64(void *address, size_t n, int protection, int flags, int fd, off_t offset);
+int __real_munmap(void *address, size_t n);
+void *__wrap_mmap64(void *address, size_t n, int protection, int flags, int fd, off_t offset);
+int __wrap_munmap(void *address, size_t n);
+
+WRAPPED void *__wrap_mmap64(void *address, size_t n, int protection, int flags, int fd,
+                            off_t offset)
+{
+    void *memory = __real_mmap64(address, n, protection, flags, fd, offset);
+    if (memory != MAP_FAILED)
+        count_bytes(n);
+    return memory;
+}
+
+WRAPPED int __wrap_munmap(void *address, size_t n)
+{
+    uncount(n);
+    return __real_munmap(address, n);
 }
 
 /* ---- The file ---- */
@@ -739,6 +802,137 @@ static void every_failed_allocation_for_a_section_is_an_error(void **state)
     assert_true(check(filter_sections_anew, 0) > 8);
 }
 
+/* ---- Heaps of chunks ---- */
+
+#define FEW 1024 /* bytes: structures of a fixed size */
+
+/* A set of collections as the prototype stores it, with one of as many empty objects. */
+static unsigned char *make_set(size_t objects, size_t *n)
+{
+    static const unsigned char head[] = "HGLS\1\0\0\0\1\0\0\0\x1c\0\0\0\0\0\0";
+    uint64_t bytes = 16 + 16 * (uint64_t)objects;
+    *n = 28 + (size_t)bytes;
+    unsigned char *set = __real_calloc(1, *n);
+    memcpy(set, head, sizeof(head));
+    memcpy(set + 20, &bytes, sizeof(bytes));
+    memcpy(set + 28, "GCOL\1\0\0", 8);
+    memcpy(set + 36, &bytes, sizeof(bytes));
+    for (size_t i = 0; i < objects; i++) {
+        uint16_t number = (uint16_t)(i + 1);
+        memcpy(set + 44 + 16 * i, &number, sizeof(number));
+    }
+    return set;
+}
+
+/* The most that our code takes while it looks at a heap. */
+static size_t used_by_heap(const void *bytes, size_t n)
+{
+    struct heap *heap;
+    struct why why;
+    long long before = atomic_load(&used);
+    atomic_store(&most_used, before);
+    assert_int_equal(heap_open(bytes, n, &heap, &why), 0);
+    heap_close(heap);
+    return (size_t)(atomic_load(&most_used) - before);
+}
+
+static void a_heap_takes_what_is_said_of_it(void **state)
+{
+    (void)state;
+    static const unsigned char plain[100000];
+    double most = 0;
+    for (size_t objects = 1; objects < UINT16_MAX; objects += 1 + objects / 50) {
+        size_t n;
+        unsigned char *set = make_set(objects, &n);
+        size_t taken = n + used_by_heap(set, n);
+        assert_true(taken <= heap_most_bytes(set, n) + 4096);
+        if (objects > 10000 && (double)taken > most * (double)n)
+            most = (double)taken / (double)n;
+        __real_free(set);
+    }
+    assert_true(most > 4); /* no less is said */
+    assert_true(used_by_heap(plain, sizeof(plain)) <= FEW);
+    assert_int_equal(heap_most_bytes(plain, sizeof(plain)), sizeof(plain));
+    assert_int_equal(heap_most_bytes(NULL, 0), 0);
+}
+
+#define HEAP_BYTES                                                                                 \
+    ((size_t)32 << 20) /* of strings, in one chunk; the pool has a mapping for it alone, */
+#define ALIGNED                                                                                    \
+    ((size_t)4 << 20) /* with so much around it for a moment, and one for small blocks */
+
+static void make_strings(void)
+{
+    struct sfs_options options = {.replace = true};
+    struct sfs_dataset_create create = {
+        .rank = 1, .dims = {4}, .max_dims = {4}, .chunk_dims = {4}, .n_filters = {0}};
+    struct sfs_slab slab = {.rank = 1, .count = {4}};
+    static char text[HEAP_BYTES / 4];
+    struct sfs_sequence sequences[4];
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    void *type;
+    memset(text, 'x', sizeof(text));
+    for (int i = 0; i < 4; i++)
+        sequences[i] = (struct sfs_sequence){.elements = text, .n = sizeof(text)};
+    assert_int_equal(sfs_type_encode("str", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_create("strings.h5", &options, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, &dataset), 0);
+    assert_int_equal(sfs_write(dataset, &slab, sequences), 0);
+    free(type);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* Reads lengths of all strings; the most that our code takes for it, to *taken. */
+static int read_lengths(size_t chunk_memory, size_t *taken)
+{
+    struct sfs_options options = {.cache_size = 1000, .chunk_memory = chunk_memory, .workers = 1};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    char *lengths;
+    size_t n;
+    assert_int_equal(sfs_open("strings.h5", &options, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
+    long long before = atomic_load(&used);
+    atomic_store(&most_used, before);
+    int error = sfs_read_parts(dataset, SFS_LENGTHS, 0, 4, SIZE_MAX, &lengths, &n);
+    *taken = (size_t)(atomic_load(&most_used) - before);
+    if (!error) {
+        assert_int_equal(n, 4 * sizeof(uint64_t));
+        free(lengths);
+    }
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    return error;
+}
+
+/* The least chunk_memory with which a chunk can be read is what is really taken, and not a multiple
+ * of its size. */
+static void a_chunk_with_a_heap_fits_in_the_memory_that_it_takes(void **state)
+{
+    (void)state;
+    size_t low = HEAP_BYTES / 2, high = 8 * HEAP_BYTES, taken;
+    make_strings();
+    log_quietly();
+    assert_int_equal(read_lengths(low, &taken), -EIO);
+    assert_true(taken <= low);
+    while (high - low > HEAP_BYTES / 64) {
+        size_t middle = low + (high - low) / 2;
+        if (read_lengths(middle, &taken))
+            low = middle;
+        else
+            high = middle;
+    }
+    assert_int_equal(read_lengths(high, &taken), 0);
+    assert_true(taken <= high + ALIGNED);
+    assert_true(taken > HEAP_BYTES); /* all of it is counted */
+    assert_true(high < 3 * HEAP_BYTES);
+}
+
 /* ---- A sparse dataset ---- */
 
 #define SPARSE_ROWS 40
@@ -1154,6 +1348,8 @@ static int all_tests(void)
         cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
         cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_a_section_is_an_error),
+        cmocka_unit_test(a_heap_takes_what_is_said_of_it),
+        cmocka_unit_test(a_chunk_with_a_heap_fits_in_the_memory_that_it_takes),
         cmocka_unit_test(every_failed_allocation_while_writing_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_an_image_is_an_error),
         cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
