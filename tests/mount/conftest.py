@@ -144,7 +144,7 @@ def mounts(tmp_path):
 
 # Tests that write sparse data into mounts. The others mostly read what Python has made, and would take longer than that
 # is worth.
-READ_AGAIN = {"test_writing", "test_csr_writing", "test_points"}
+READ_AGAIN = {"test_csr_writing", "test_folder_writing", "test_points", "test_removed", "test_values", "test_writing"}
 
 # Its orders of fields can be told apart by their places alone, which those readers do not do.
 NOT_READ_AGAIN = {"test_a_layout_message_keeps_its_order"}

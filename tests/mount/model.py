@@ -34,6 +34,7 @@ import numpy as np
 
 from compare import has_no_shared_maps, selected
 from conftest import BUILD, Mount
+from read_again import read_again
 
 PAGE = mmap.PAGESIZE
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE = 1, 2, 16
@@ -914,6 +915,7 @@ def run(directory, seed, seconds, *, rounds=1, workers=4, options=(), without=()
             mount.unmount()
         finally:
             mount.destroy()
+        read_again(directory)
     except BaseException as error:
         log = directory / "mnt.log"
         said = log.read_text(errors="replace")[-4000:] if log.exists() else ""
