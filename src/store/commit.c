@@ -282,6 +282,8 @@ int store_settle(struct store *store)
 {
     pthread_mutex_lock(&store->change);
     int error = commit_check_writable(store);
+    if (!error && store->standing.stands)
+        (void)place_follow(store); /* so that a journal that was moved is ended, too */
     if (!error)
         error = settle(store);
     pthread_mutex_unlock(&store->change);

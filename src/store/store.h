@@ -403,16 +403,18 @@ int store_free_lent(struct store *store, uint64_t address, uint64_t n);
  * all changes are still there to be committed again. Errors: those of write(2) (-ENOSPC for EFBIG)
  * and fsync(2), -ENOMEM; of the first commit of a new store those of rename(2). -ESTALE: the file
  * was removed or replaced by another, and so it stays until its name leads to it again. External raw
- * data come first: an error of fsync(2) of one of their files is told once, and commits nothing. */
+ * data come first: an error of fsync(2) of one of their files is told once, and commits nothing.
+ * -EROFS: the store is only read; -EIO also: another program has cut the file short; -EBUSY: what
+ * another version of sparsefs has left stands where the journal belongs. */
 int store_commit(struct store *store);
 
 /* An address (default 0) that every program writes to when it changes the file: the page there is a
  * witness, by which a journal detects changes after its writer died. */
 void store_set_landmark(struct store *store, uint64_t address);
 
-/* Syncs the file and removes its journal: programs that know no journal find the last commit even
- * after a crash of the machine. Closing does it, too. Errors as of store_commit; nothing is lost by
- * them. */
+/* Syncs the file and removes its journal, also where both were moved: programs that know no journal
+ * find the last commit even after a crash of the machine. Closing does it, too. Errors as of
+ * store_commit; nothing is lost by them. */
 int store_settle(struct store *store);
 
 /* ---- Snapshots ---- */

@@ -270,6 +270,27 @@ static void the_journal_goes_with_a_file_that_is_moved_while_it_is_written(void 
     assert_names("a/b", "g ");
 }
 
+/* Nothing is committed between the move and the end, or something. */
+static void settling_ends_a_journal_that_was_moved_with_its_file(void **state)
+{
+    (void)state;
+    log_quietly();
+    for (int version = 2; version < 4; version++) {
+        struct store *store;
+        begin();
+        assert_int_equal(store_open_writable("a/b/f", &store), 0);
+        assert_int_equal(write_version(store, 2), 0);
+        assert_int_equal(system("mv a/b/f a/d/h && mv a/b/f.journal a/d/h.journal"), 0);
+        assert_int_equal(store_settle(store), 0);
+        assert_false(exists("a/d/h.journal"));
+        assert_int_equal(version > 2 ? write_version(store, version) : 0, 0);
+        store_close(store);
+        assert_version("a/d/h", version);
+        assert_names("a/d", "h ");
+        assert_names("a/b", "g ");
+    }
+}
+
 /* ---- Removing and replacing ---- */
 
 static void a_file_that_was_replaced_takes_no_commits_and_leaves_the_other_alone(void **state)
@@ -422,6 +443,7 @@ static void a_file_in_a_folder_that_may_not_be_written_is_not_opened_for_writing
 TEST_MAIN(cmocka_unit_test(what_was_committed_is_found_when_the_file_was_moved_without_its_journal),
           cmocka_unit_test(what_was_committed_is_found_by_every_name),
           cmocka_unit_test(the_journal_goes_with_a_file_that_is_moved_while_it_is_written),
+          cmocka_unit_test(settling_ends_a_journal_that_was_moved_with_its_file),
           cmocka_unit_test(a_file_that_was_replaced_takes_no_commits_and_leaves_the_other_alone),
           cmocka_unit_test(closing_a_file_that_was_removed_is_no_error),
           cmocka_unit_test(a_journal_is_no_affair_of_another_file_and_waits_for_its_own),
