@@ -132,7 +132,7 @@ int counter_advance(struct store *store)
     return error;
 }
 
-/* Called when the file's name now belongs to another file, whose writer uses the counter. */
+/* Also called when the file's name may belong to another file by now, whose writer uses the counter. */
 void counter_remove(struct store *store)
 {
     char last[COUNTER_BYTES];

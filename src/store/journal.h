@@ -96,12 +96,13 @@ int journal_walk(struct store *store, struct journal *journal, witness_action on
                  page_action on_page);
 
 /* journal_read.c: opens the file of this name in the folder, and reads its header. -EILSEQ: it is
- * no journal; -EPROTONOSUPPORT: it is one of another version. The store may have no file yet. To be
- * closed after an error, too. */
+ * no journal; -EPROTONOSUPPORT: it is one of another version; -EIO; -ENOMEM; -EPERM of
+ * neighbour_check; errors of open(2), -ENOENT among them. The store may have no file yet. To be closed
+ * after an error, too. */
 int journal_open_header(struct store *store, int folder, const char *path, struct journal *journal);
 
-/* journal_read.c: opens a complete journal; otherwise -ENOENT, -EILSEQ or
- * -EPROTONOSUPPORT, and it is closed. */
+/* journal_read.c: opens a complete journal; after an error it is closed: -EILSEQ also: it is not
+ * complete; errors of journal_open_header. */
 int journal_open_named(struct store *store, int folder, const char *path, struct journal *journal);
 void journal_close(struct journal *journal);
 

@@ -148,15 +148,17 @@ int store_begin_writing(struct store *store)
 int store_end_writing(struct store *store)
 {
     pthread_mutex_lock(&store->change);
+    struct follow_state seen;
     int error = settle(store);
+    if (!error)
+        error = share_look(store, &seen);
     if (!error) {
+        store->seen = seen;
         if (store->is_noted)
             place_forget_note(store);
         store->is_noted = false;
         counter_remove(store);
-        error = share_look(store, &store->seen);
-        if (!error)
-            free_space_note(store);
+        free_space_note(store);
     }
     store->is_shared = !error;
     if (!error)

@@ -41,6 +41,19 @@ int __wrap_flock(int fd, int operation)
     return __real_flock(fd, operation);
 }
 
+/* ---- What stands beside the file ---- */
+
+struct journal_state;
+static int look_error; /* that a look at the journal has */
+
+int __real_journal_look(const struct store *store, struct journal_state *journal);
+int __wrap_journal_look(const struct store *store, struct journal_state *journal);
+
+int __wrap_journal_look(const struct store *store, struct journal_state *journal)
+{
+    return look_error ? look_error : __real_journal_look(store, journal);
+}
+
 static void other_opens(void)
 {
     other = open(PATH, O_RDWR);
@@ -143,6 +156,28 @@ static void writing_begins_and_ends(void **state)
         close(fd);
         assert_int_equal(bytes[3], '0' + i);
     }
+    store_close(store);
+}
+
+static void who_cannot_end_writing_is_still_a_writer(void **state)
+{
+    (void)state;
+    struct store *store = open_shared();
+    assert_int_equal(store_begin_writing(store), 0);
+    assert_int_equal(store_write(store, 100, "text", 4), 0);
+    assert_int_equal(store_commit(store), 0);
+    look_error = -EIO;
+    int error = store_end_writing(store);
+    look_error = 0;
+    assert_int_equal(error, -EIO);
+    assert_false(store_is_shared(store));
+    assert_int_equal(store_lock(store), SFS_LOCK_EXCLUSIVE);
+    assert_true(is_there(PATH ".commits")); /* by which others know that there is one */
+    assert_int_equal(store_write(store, 100, "more", 4), 0);
+    assert_int_equal(store_commit(store), 0);
+    assert_int_equal(store_end_writing(store), 0);
+    assert_true(store_is_shared(store));
+    assert_false(is_there(PATH ".commits") || is_there(PATH ".journal"));
     store_close(store);
 }
 
@@ -478,6 +513,7 @@ static int all_tests(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_written_before),
         cmocka_unit_test(writing_begins_and_ends),
+        cmocka_unit_test(who_cannot_end_writing_is_still_a_writer),
         cmocka_unit_test(a_reader_comes_in_between),
         cmocka_unit_test(a_writer_comes_in_between),
         cmocka_unit_test(a_writer_who_came_in_between_has_written),
