@@ -24,6 +24,13 @@ int count_is_wrong(const struct views *views, uint64_t frame)
     return -EIO;
 }
 
+static int are_too_many(const struct views *views)
+{
+    log_error("%s: %s: more than %zu frames have defined elements, or may have them",
+              sfs_path(views->file), views->path, MOST_FRAMES);
+    return -EFBIG;
+}
+
 struct sought {
     const struct counts *counts;
     uint64_t frame;
@@ -105,7 +112,7 @@ static int add(struct tally *tally, uint64_t frame, uint64_t elements)
                    ? count_is_wrong(tally->views, frame)
                    : 0;
     if (counts->n == MOST_FRAMES)
-        return -EFBIG;
+        return are_too_many(tally->views);
     tally->is_sorted &= !last || last->frame < frame;
     int error = reserve(tally);
     if (error)
@@ -254,7 +261,7 @@ static int add_up(struct tally *tally)
             return count_is_wrong(views, frame);
         counts->frame[n] = (struct frame_count){frame, sum};
         if (__builtin_add_overflow(sum, elements, &sum))
-            return -EFBIG;
+            return count_is_wrong(views, frame);
     }
     counts->n = n;
     counts->frame[n] = (struct frame_count){UINT64_MAX, sum};
@@ -265,7 +272,7 @@ static int make_counts(struct views *views, struct counts **made)
 {
     struct tally tally = {.views = views, .is_sorted = true};
     if (views->frames == UINT64_MAX)
-        return -EFBIG;
+        return are_too_many(views);
     struct counts *counts = tally.counts = calloc(1, sizeof(*counts));
     if (!counts)
         return -ENOMEM;
@@ -274,9 +281,6 @@ static int make_counts(struct views *views, struct counts **made)
     int error = add_all(&tally);
     if (!error)
         error = add_up(&tally);
-    if (error == -EFBIG)
-        log_error("%s: %s: more than %zu frames have defined elements", sfs_path(views->file),
-                  views->path, MOST_FRAMES);
     if (error)
         release(counts);
     else

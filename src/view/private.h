@@ -175,9 +175,9 @@ struct counts {
 size_t counts_find(const struct counts *counts, uint64_t frame);
 
 /* Counts by one walk of the index on first use; where chunks span frames, also by the selections of
- * all chunks. Given back by counts_put, which accepts NULL. -EFBIG: too many frames, which is logged;
- * -EBUSY: a followed file moved on each time that it was tried; -EINTR; errors of sfs_chunk_iterate
- * and sfs_get_defined. */
+ * all chunks. Given back by counts_put, which accepts NULL. -EFBIG: too many frames, and -EIO: the
+ * index counts more elements than there are, which are logged; -EBUSY: a followed file moved on each
+ * time that it was tried; -EINTR; errors of sfs_chunk_iterate and sfs_get_defined. */
 int counts_get(struct views *views, const struct counts **counts);
 void counts_put(struct views *views, const struct counts *counts);
 

@@ -321,6 +321,22 @@ static size_t find(const struct parts_index *index, uint64_t place, bool by_elem
     return index->n > 0 ? search_between(1, index->n, begins_behind, &sought) - 1 : 0;
 }
 
+/* Whether a piece that was read is still what the index says: as many bytes, or elements of as many
+ * values. */
+static bool is_as_found(const struct parts_kept *kept, const struct parts_piece *piece, size_t item,
+                        bool is_offsets)
+{
+    uint64_t length, values = 0, wanted = piece[1].before - piece->before;
+    if (!is_offsets)
+        return kept->n == (size_t)wanted * item;
+    for (size_t at = 0; at + sizeof(length) <= kept->n; at += sizeof(length)) {
+        memcpy(&length, kept->bytes + at, sizeof(length));
+        values += length;
+    }
+    return kept->n == (size_t)(piece[1].element - piece->element) * sizeof(length) &&
+           values == wanted;
+}
+
 static int load(struct views *views, const struct parts_index *index, size_t at, bool is_offsets,
                 struct parts_kept *kept)
 {
@@ -336,11 +352,9 @@ static int load(struct views *views, const struct parts_index *index, size_t at,
         kept->bytes = NULL;
         return error;
     }
-    size_t wanted = is_offsets ? (size_t)n * sizeof(uint64_t)
-                               : (size_t)(piece[1].before - piece->before) * index->item;
     kept->index = index;
     kept->piece = at;
-    if (kept->n == wanted)
+    if (is_as_found(kept, piece, index->item, is_offsets))
         return 0;
     forget_kept(kept);
     return is_current(views, index->changes) ? -EIO : -EAGAIN;

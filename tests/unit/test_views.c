@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "view/view.h"
+#include "view/private.h"
+#include "view/ragged.h"
 
 #define ITEM     sizeof(uint16_t)
 #define MIN_HOLE 4096 /* bytes of a gap that is a hole */
@@ -318,10 +319,94 @@ static void names_of_chunks_need_no_frames(void **state)
     free(type);
 }
 
+/* A dataset of a file that is open for writing, and views of it. */
+static void create_viewed(const char *type_name, const struct sfs_dataset_create *like,
+                          int frame_rank, struct model *model)
+{
+    struct sfs_dataset_create description = *like;
+    struct sfs_options options = {.replace = true};
+    void *type;
+    *model = (struct model){0};
+    assert_int_equal(sfs_type_encode(type_name, &type, &description.type.n), 0);
+    description.type.bytes = type;
+    assert_int_equal(sfs_create("views.h5", &options, &model->file), 0);
+    assert_int_equal(sfs_dataset_create(model->file, "/d", &description, &model->dataset), 0);
+    free(type);
+    assert_int_equal(views_open(model->file, sfs_dataset_address(model->dataset), "/d", frame_rank,
+                                &model->views),
+                     0);
+}
+
+/* They are no more than any number of them that cannot be counted. */
+static void frames_that_exceed_63_bits_are_not_counted_and_the_log_says_so(void **state)
+{
+    (void)state;
+    const uint64_t many = (uint64_t)1 << 40;
+    const struct sfs_dataset_create description = {.rank = 3,
+                                                   .dims = {many, many, 0},
+                                                   .max_dims = {SFS_UNLIMITED, SFS_UNLIMITED, 5},
+                                                   .chunk_dims = {1, 1, 5}};
+    struct model model;
+    const struct counts *counts;
+    log_quietly();
+    create_viewed("<u2", &description, 1, &model);
+    assert_true(views_frames(model.views) == UINT64_MAX);
+    unsigned errors = log_errors();
+    assert_int_equal(counts_get(model.views, &counts), -EFBIG);
+    assert_int_equal(log_errors(), errors + 1);
+    views_close(model.views);
+    sfs_dataset_close(model.dataset);
+    assert_int_equal(sfs_close(model.file), 0);
+}
+
+static void write_sequences(const struct model *model, const uint64_t *lengths, size_t n)
+{
+    static const uint16_t values[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    struct sfs_sequence *sequence = allocate(n * sizeof(*sequence));
+    const struct sfs_slab slab = {.rank = 1, .count = {n}};
+    for (size_t i = 0; i < n; i++)
+        sequence[i] = (struct sfs_sequence){.elements = values, .n = lengths[i]};
+    assert_int_equal(sfs_write(model->dataset, &slab, sequence), 0);
+    free(sequence);
+}
+
+/* Where a piece begins is of the index; what is in it, of the present. */
+static void offsets_are_those_of_one_state(void **state)
+{
+    (void)state;
+    const uint64_t before[] = {3, 0, 2, 1}, after[] = {3, 1, 2, 1}, moved[] = {1, 3, 0, 2};
+    const struct sfs_dataset_create description = {
+        .rank = 1, .dims = {4}, .max_dims = {4}, .chunk_dims = {2}};
+    const uint64_t expected[] = {0, 3, 3, 5, 6};
+    uint64_t offsets[5];
+    struct parts_index *index;
+    struct model model;
+    create_viewed("vlen:<u2", &description, -1, &model);
+    write_sequences(&model, before, 4);
+    assert_int_equal(parts_get(model.views, &index), 0);
+    write_sequences(&model, after, 4);
+    assert_int_equal(parts_offsets(model.views, index, 0, 5, (char *)offsets), -EAGAIN);
+    write_sequences(&model, before, 4);
+    assert_int_equal(parts_offsets(model.views, index, 0, 5, (char *)offsets), 0);
+    assert_memory_equal(offsets, expected, sizeof(expected));
+    parts_put(model.views, index);
+    /* As many in all, of other lengths. */
+    write_sequences(&model, moved, 4);
+    assert_int_equal(parts_get(model.views, &index), 0);
+    assert_int_equal(parts_offsets(model.views, index, 1, 1, (char *)offsets), 0);
+    assert_int_equal(offsets[0], 1);
+    parts_put(model.views, index);
+    views_close(model.views);
+    sfs_dataset_close(model.dataset);
+    assert_int_equal(sfs_close(model.file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(behind_the_end_nothing_is_found),
           cmocka_unit_test(in_long_data_only_empty_frames_are_holes),
           cmocka_unit_test(allocated_bytes_are_those_of_defined_elements),
           cmocka_unit_test(arrays_can_be_cut_anywhere),
           cmocka_unit_test(csr_arrays_are_the_defined_elements),
-          cmocka_unit_test(names_of_chunks_need_no_frames))
+          cmocka_unit_test(names_of_chunks_need_no_frames),
+          cmocka_unit_test(frames_that_exceed_63_bits_are_not_counted_and_the_log_says_so),
+          cmocka_unit_test(offsets_are_those_of_one_state))
