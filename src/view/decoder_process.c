@@ -70,7 +70,8 @@ int views_start_decoder(size_t memory)
 
 /* ---- The daemon ---- */
 
-/* Nothing that comes is believed but the elements, which may be any. */
+/* Nothing that comes is believed but the elements, which may be any. A process that has no memory for
+ * the file ends before it has taken all of that. */
 static int ask(int socket, const struct question *question, const char *bytes, char *dense,
                struct why *why)
 {
@@ -79,9 +80,10 @@ static int ask(int socket, const struct question *question, const char *bytes, c
     int error = channel_send_bytes(socket, question, sizeof(*question), until);
     if (!error)
         error = channel_send_bytes(socket, bytes, (size_t)question->n, until);
-    if (!error)
+    bool is_gone = error == -EPIPE;
+    if (!error || is_gone)
         error = channel_receive_bytes(socket, &reply, sizeof(reply), until);
-    if (error)
+    if (error || (is_gone && !reply.error))
         return -EIO;
     if (reply.error) {
         reply.why.text[sizeof(reply.why.text) - 1] = '\0';

@@ -28,20 +28,21 @@ int foreign_addition(struct views *views, const struct foreign *file, char **out
 
 /* ---- numpy_read.c: NumPy Enhancement Proposal 1, versions 1 to 3 ---- */
 
-/* *dense has room for frame_bytes. head: the one that is shown. */
+/* *dense has room for frame_bytes, and stays as it is after an error. head: the one that is shown.
+ * -EINVAL as above; -EOPNOTSUPP: head is none. */
 int numpy_decode(const struct view_head *head, uint64_t frame_bytes, const char *bytes, size_t n,
                  char *dense, struct why *why);
 
 /* Turns round the bytes of each unit; n: bytes in all. */
 void swap_units(char *bytes, size_t n, size_t unit);
 
-/* An array of up to one dim in a .npy file. */
+/* An array of up to one dim in a .npy file; false: it is none, or its elements are compounds. */
 struct npy_array {
     const char *descr; /* how its type stands there: n_descr characters */
     size_t n_descr;
-    char kind; /* a letter of NumPy, or 0: it is a list */
+    char kind; /* a letter of NumPy */
     bool is_big;
-    size_t item; /* bytes of an element, of one that has a kind */
+    size_t item; /* bytes of an element */
     uint64_t n;
     const char *elements;
 };
@@ -64,12 +65,13 @@ struct image {
 };
 
 /* Decodes a TIFF file in a process that may do nothing else. *dense has room for the image, and
- * gets its rows of pixels, elements in this machine's byte order. -EINVAL and -ENOMEM as above; that
- * its process has ended, or has not answered in a minute, is -EINVAL, too, and logged. */
+ * gets its rows of pixels, elements in this machine's byte order, or after an error anything. -EINVAL
+ * and -ENOMEM as above; that its process has ended, or has not answered in a minute, is -EINVAL, too,
+ * and logged; -EIO: those that fork it are gone; others of zygote_fork. Any thread. */
 int image_decode(const struct image *image, const char *bytes, size_t n, char *dense,
                  struct why *why);
 
-/* The same in the calling process, which should be such a one. */
+/* The same in the calling process, which should be such a one, by one thread: -EINVAL, -ENOMEM. */
 int tiff_decode(const struct image *image, const char *bytes, size_t n, char *dense,
                 struct why *why);
 

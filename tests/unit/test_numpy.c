@@ -1,13 +1,16 @@
 /* Heads of views: NumPy and TIFF headers, and the strings of dataset.json. */
 #include "support.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/json.h"
-#include "view/private.h"
+#include "common/sanitized.h"
+#include "config.h"
+#include "view/other_programs.h"
 
 static const struct sfs_type uint16_type = {.class = SFS_INTEGER, .size = 2};
 static const struct sfs_type float64_big = {.class = SFS_FLOAT, .size = 8, .big_endian = true};
@@ -390,6 +393,23 @@ static void what_is_no_image_has_no_tiff_header(void **state)
     }
 }
 
+/* The process that is to decode it says so, and ends before it has taken it; a sanitizer's has no
+ * limit. */
+static void a_file_for_which_there_is_no_memory_is_not_called_another_one(void **state)
+{
+    (void)state;
+    const size_t memory = (size_t)256 << 20, n = 2 * memory;
+    const struct image image = {.width = 4, .height = 3, .samples = 1, .bits = 8, .format = 1};
+    char dense[12], *bytes = calloc(n, 1);
+    struct why why = {""};
+    assert_non_null(bytes);
+    assert_int_equal(views_start_decoder(memory), 0);
+    assert_int_equal(image_decode(&image, bytes, 100, dense, &why), -EINVAL);
+    assert_int_equal(image_decode(&image, bytes, n, dense, &why),
+                     HAVE_LIBTIFF && !IS_SANITIZED ? -ENOMEM : -EINVAL);
+    free(bytes);
+}
+
 /* ---- JSON strings ---- */
 
 static char *json_of(const char *bytes, size_t n)
@@ -487,6 +507,7 @@ TEST_MAIN(cmocka_unit_test(shapes_are_tuples),
           cmocka_unit_test(three_and_four_samples_are_colours),
           cmocka_unit_test(files_beyond_32_bits_are_big_tiff),
           cmocka_unit_test(what_is_no_image_has_no_tiff_header),
+          cmocka_unit_test(a_file_for_which_there_is_no_memory_is_not_called_another_one),
           cmocka_unit_test(text_stays_as_it_is), cmocka_unit_test(what_json_reserves_is_escaped),
           cmocka_unit_test(what_is_not_utf8_is_taken_as_latin_1),
           cmocka_unit_test(random_bytes_make_valid_strings))
