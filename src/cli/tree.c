@@ -100,8 +100,11 @@ static int visit_series(struct walk *walk, const struct waiting *series)
 {
     struct sfs_dataset *dataset;
     int error = sfs_dataset_open(walk->file, series->address, series->path, &dataset);
-    if (error == -EIO)
+    if (error == -EIO) { /* of which only `fail` says why */
+        (void)fail(error, "%s:%s", sfs_path(walk->file), series->path);
+        messages_forget();
         return 0;
+    }
     if (error)
         return fail(error, "%s:%s", sfs_path(walk->file), series->path);
     int code = walk->series(walk->context, series->path, series->address, SFS_DATASET);

@@ -724,6 +724,16 @@ def test_a_series_stands_for_its_members(tmp_path):
         assert "there is no such dataset" in sparsectl("info", f"{path}:{wrong}", code=1)
 
 
+def test_sparsectl_says_which_series_cannot_be_shown(tmp_path):
+    path = make_hard(tmp_path / "d.h5", {"data_000001": (frames_of((2, 3, 4), 0),),
+                                         "data_000002": (frames_of((2, 3, 5), 0),)})
+    done = subprocess.run([BUILD / "sparsectl", "info", path], capture_output=True, text=True)
+    assert done.returncode == 0 and "/entry/data/data_000002" in done.stdout
+    said = done.stderr.splitlines()
+    assert len(said) == 1 and f"{path}: /entry/data/data: the series cannot be shown: " in said[0]
+    assert "the series cannot be shown" not in sparsectl("info", f"{path}:/nowhere", code=1)
+
+
 # Nothing is installed or built here: that is shown on machines that lack it (tests/machines).
 READY = "".join(f"{name}() {{ :; }}\n" for name in ("install_missing", "install_offered", "provide_mtab", "build_into"))
 
