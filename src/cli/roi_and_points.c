@@ -148,9 +148,12 @@ static int fit_roi(const struct rectangle *asked, const char *path, uint64_t hei
     if (!rectangle_fit(&roi, height, width))
         return fail_because("%s: the --roi does not lie in frames of %" PRIu64 " x %" PRIu64, path,
                             height, width);
-    for (uint64_t y = roi.y0; y < roi.y1; y++)
+    for (uint64_t y = roi.y0; y < roi.y1; y++) {
+        if (interrupted) /* a small file may claim any height */
+            return fail(-EINTR, "%s", path);
         if (add_row(fitted, &(struct pick_row){EVERY_FRAME, y, roi.x0, roi.x1}))
             return fail(-ENOMEM, "%s", path);
+    }
     return 0;
 }
 

@@ -187,7 +187,7 @@ static int add_touched(void *context, const struct sfs_chunk_info *chunk)
         uint64_t number = 0;
         for (int i = 0; i < blocks->rank; i++)
             number = number * blocks->blocks[i] + at[i];
-        int error = add(listing->list, number), axis = blocks->rank - 1;
+        int error = interrupted ? -EINTR : add(listing->list, number), axis = blocks->rank - 1;
         while (axis >= 0 && at[axis] == last[axis]) {
             at[axis] = first[axis];
             axis--;

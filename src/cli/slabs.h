@@ -33,7 +33,8 @@ int blocks_in_order(const struct sfs_dataset_info *info, struct blocks *blocks);
 
 /* The numbers of those in which a sparse dataset may have something, ascending. The blocks are of
  * the part of it that begins at `origin`. The caller frees list->number, also after an error.
- * Memory is in proportion to what is stored. Errors of sfs_chunk_iterate; -ENOMEM. */
+ * Memory is in proportion to how many blocks the stored chunks touch. Errors of sfs_chunk_iterate;
+ * -ENOMEM; -EINTR after a signal. */
 struct block_list {
     uint64_t *number;
     size_t n, room;

@@ -3,11 +3,14 @@
 #include "support.h"
 #undef fail /* sparsectl has one of its own */
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/defined_bits.h"
 #include "cli/find_defined.h"
+#include "cli/roi_and_points.h"
+#include "cli/slabs.h"
 
 #define MOST  6000
 #define SIZES 4
@@ -151,6 +154,45 @@ static void what_is_no_nan_is_found(void **state)
     findings_free(&findings);
 }
 
+/* A small file may claim any dims: rows of a rectangle, and blocks that one chunk touches. */
+static void a_signal_ends_what_the_dims_make_long(void **state)
+{
+    (void)state;
+    struct sfs_dataset_create description = {
+        .rank = 2, .dims = {100, 40}, .max_dims = {100, 40}, .chunk_dims = {100, 2}};
+    struct sfs_options options = {.replace = true};
+    const uint64_t origin[SFS_MAX_RANK] = {0};
+    struct sfs_slab slab = {.rank = 2, .count = {1, 1}};
+    struct blocks blocks = {
+        .rank = 2, .dims = {100, 40}, .block = {1, 40}, .blocks = {100, 1}, .n = 100};
+    struct pick pick = {0}, fitted;
+    struct block_list list;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    void *type;
+    assert_int_equal(sfs_type_encode("u1", &type, &description.type.n), 0);
+    description.type.bytes = type;
+    assert_int_equal(sfs_create("rows.h5", &options, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/d", &description, &dataset), 0);
+    assert_int_equal(sfs_write(dataset, &slab, "x"), 0);
+    assert_int_equal(pick_add_roi(&pick, ":,:"), 0);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&interrupted, i > 0);
+        assert_int_equal(pick_fit(&pick, "/d", sfs_dataset_info(dataset), &fitted),
+                         i ? FAILED : DONE);
+        pick_free(&fitted);
+        assert_int_equal(blocks_stored(&blocks, dataset, origin, &list), i ? -EINTR : 0);
+        assert_int_equal(list.n, i ? 0 : 100);
+        free(list.number);
+    }
+    atomic_store(&interrupted, false);
+    pick_free(&pick);
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+    free(type);
+}
+
 TEST_MAIN(cmocka_unit_test(all_ways_of_comparing_agree),
           cmocka_unit_test(what_is_found_is_what_differs),
-          cmocka_unit_test(what_is_no_nan_is_found))
+          cmocka_unit_test(what_is_no_nan_is_found),
+          cmocka_unit_test(a_signal_ends_what_the_dims_make_long))
