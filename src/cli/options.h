@@ -1,5 +1,5 @@
 /* What the command lines of several commands are made of. Parsing functions say on stderr what is
- * wrong and return USAGE, or 0. */
+ * wrong and return USAGE, or 0; FAILED: no memory. */
 #ifndef SPARSEFS_CLI_OPTIONS_H
 #define SPARSEFS_CLI_OPTIONS_H
 

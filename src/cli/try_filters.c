@@ -278,7 +278,7 @@ static int choose_goal(struct trying *trying, enum goal goal, struct choice *cho
 
 /* ---- All of it ---- */
 
-/* A temporary file without a name, to be discarded. */
+/* A temporary file, to be discarded. */
 static int open_scratch(struct sfs_file **file)
 {
     struct sfs_options options = {

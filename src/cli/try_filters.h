@@ -12,9 +12,9 @@ struct choice {
     struct candidate of[TRIED_SECTIONS];
 };
 
-/* Some chunks of what is to be copied are written to a file without a name, without filters, and
- * filters are tried on them in memory. `create` is what the dataset will be made of; copy->to is
- * not used. Where trying fails there is no harm: what is wrong will be said when it is done in
+/* Some chunks of what is to be copied are written to a temporary file, without filters, and filters
+ * are tried on them in memory. `create` is what the dataset will be made of; copy->to is not used.
+ * Where trying fails there is no harm: what is wrong will be said when it is done in
  * earnest. -EINTR, -ENOMEM.
  *
  * A selection of more than 65,535 blocks takes twice the bytes for each. If may_cut, the chunk dims

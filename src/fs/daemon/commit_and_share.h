@@ -18,7 +18,8 @@ void commits_destroy(struct commits *commits);
 void commits_note(struct commits *commits);
 
 /* A background commit: commits changes; if there were none since the last one it settles the store
- * and shares the file. Errors are logged, and given by commits_error. */
+ * and shares the file, if that can be: else the next one tries it again. Errors of the others are
+ * logged, and given by commits_error. */
 void commits_in_background(struct commits *commits);
 
 /* Everything written before is durable when this returns 0, except fresh frames that were not closed
