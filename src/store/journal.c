@@ -153,11 +153,12 @@ bool journal_has(const struct store *store, uint64_t number)
                                        sizeof(*standing->pages), compare_numbers);
 }
 
-/* A journal that is refused, or whose permissions cannot be narrowed, is replaced by a new one. */
+/* What is no journal, or is refused, or has permissions that cannot be narrowed, is replaced by a new
+ * one. */
 static int open_journal(struct store *store)
 {
     int fd = neighbour_open(store, store->journal, true);
-    if (fd != -EPERM || unlinkat(store->folder, place_entry(store->journal), 0) < 0)
+    if (!journal_is_none(fd) || unlinkat(store->folder, place_entry(store->journal), 0) < 0)
         return fd;
     store->standing.has_name = false; /* it may get the same inode */
     return neighbour_open(store, store->journal, true);

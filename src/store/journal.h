@@ -122,6 +122,10 @@ int journal_open(struct store *store, struct journal *journal);
 /* journal_place.c: opens the one that this store has written, which may have had to stand aside. */
 int journal_open_own(struct store *store, struct journal *journal);
 
+/* journal_place.c: whether what has the name of a journal, and could not be opened for this error, is
+ * one that no store can use: incomplete, not to be trusted, a symbolic link, a fifo or a socket. */
+bool journal_is_none(int error);
+
 /* journal_place.c: the chosen journal is beside the file again. */
 int journal_bring_home(struct store *store);
 

@@ -83,6 +83,11 @@ static int stand_aside(struct store *store, const struct header *header)
     return error ? error : directory_sync(store);
 }
 
+bool journal_is_none(int error)
+{
+    return error == -EILSEQ || error == -EPERM || error == -ELOOP || error == -ENXIO;
+}
+
 int journal_clear_way(struct store *store)
 {
     struct journal journal;
@@ -96,7 +101,7 @@ int journal_clear_way(struct store *store)
         neighbour_say(store, store->journal, "is in the way", neighbour_reason(error));
         return -EBUSY;
     }
-    if (error == -EILSEQ || error == -EPERM) /* no store can use it */
+    if (journal_is_none(error))
         error = unlinkat(store->folder, place_entry(store->journal), 0) < 0 ? -errno : 0;
     return error == -ENOENT ? 0 : error;
 }

@@ -291,6 +291,34 @@ static void settling_ends_a_journal_that_was_moved_with_its_file(void **state)
     }
 }
 
+/* Anybody may put something there in a folder that others may write to. */
+static void what_takes_the_name_of_the_journal_is_removed(void **state)
+{
+    (void)state;
+    log_quietly();
+    for (int i = 0; i < 6; i++) {
+        struct store *store;
+        begin();
+        assert_int_equal(store_open_writable("a/b/f", &store), 0);
+        if (i % 2) {
+            assert_int_equal(write_version(store, 2), 0);
+            assert_int_equal(unlink("a/b/f.journal"), 0);
+        }
+        assert_int_equal(i / 2 == 0   ? symlink("g", "a/b/f.journal")
+                         : i / 2 == 1 ? mkfifo("a/b/f.journal", 0600)
+                                      : link("a/b/g", "a/b/f.journal"),
+                         0);
+        assert_int_equal(write_version(store, 3), 0);
+        assert_int_equal(write_version(store, 4), 0);
+        store_close(store);
+        assert_version("a/b/f", 4);
+        assert_names("a/b", "f g ");
+        assert_int_equal(store_open("a/b/g", &store), 0);
+        assert_true(holds(store, other_bytes));
+        store_close(store);
+    }
+}
+
 /* ---- Removing and replacing ---- */
 
 static void a_file_that_was_replaced_takes_no_commits_and_leaves_the_other_alone(void **state)
@@ -444,6 +472,7 @@ TEST_MAIN(cmocka_unit_test(what_was_committed_is_found_when_the_file_was_moved_w
           cmocka_unit_test(what_was_committed_is_found_by_every_name),
           cmocka_unit_test(the_journal_goes_with_a_file_that_is_moved_while_it_is_written),
           cmocka_unit_test(settling_ends_a_journal_that_was_moved_with_its_file),
+          cmocka_unit_test(what_takes_the_name_of_the_journal_is_removed),
           cmocka_unit_test(a_file_that_was_replaced_takes_no_commits_and_leaves_the_other_alone),
           cmocka_unit_test(closing_a_file_that_was_removed_is_no_error),
           cmocka_unit_test(a_journal_is_no_affair_of_another_file_and_waits_for_its_own),
