@@ -73,8 +73,10 @@ bool store_is_as_shared(const struct store *store);
 bool store_is_as_in_file(const struct store *store);
 
 /* Of a store that is shared: takes the exclusive lock, and looks whether the file is still the one
- * that was opened. -EBUSY: another program has it open, or has changed it since; the log says so.
- * After an error nothing is changed, and it is shared as before. */
+ * that was opened. -EBUSY: another program has it open, or has changed it since; -ESTALE: it was
+ * removed or replaced by another; the log says so, but not again and again. Errors of
+ * store_open_writable. After an error nothing is changed, and it is shared as before, but for a lock
+ * that another program has taken (store_share). */
 int store_begin_writing(struct store *store);
 
 /* How often that has begun: what was read of a shared store before may be wrong then. */
