@@ -292,8 +292,10 @@ static int move(struct store *store, struct place *place)
         close_place(place);
         return error;
     }
+    uint64_t counted = store->counted;
     counter_remove(store);
     take_place(store, place);
+    store->counted = counted; /* the counter may have been moved along, too */
     store->is_noted = false;
     log_warning("%s: it was moved while it is written: it is %s now; its journal goes with it",
                 store->path, store->place);

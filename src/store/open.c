@@ -224,8 +224,10 @@ static void end_journal(struct store *store)
 {
     if (!store->writable || store->unapplied)
         return;
-    if (store->standing.stands)
-        (void)place_follow(store); /* so that a journal that was moved is ended, too */
+    if (store->standing.stands || store->counted) {
+        store->is_lost |= !store->standing.stands; /* that it was removed is no news then */
+        (void)place_follow(store); /* so that a journal and a counter that were moved end, too */
+    }
     if (settle(store) < 0)
         log_warning("%s: its journal stays beside it: it will be replayed", store->path);
     else if (store->is_noted)

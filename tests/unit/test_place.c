@@ -291,6 +291,23 @@ static void settling_ends_a_journal_that_was_moved_with_its_file(void **state)
     }
 }
 
+/* Followers would take it for that of a writer. */
+static void closing_removes_a_counter_that_was_moved_with_its_file(void **state)
+{
+    (void)state;
+    struct store *store;
+    log_quietly();
+    begin();
+    assert_int_equal(store_open_writable("a/b/f", &store), 0);
+    assert_int_equal(write_version(store, 2), 0);
+    assert_int_equal(store_settle(store), 0);
+    assert_int_equal(system("mv a/b/f a/d/h && mv a/b/f.commits a/d/h.commits"), 0);
+    store_close(store);
+    assert_names("a/d", "h ");
+    assert_names("a/b", "g ");
+    assert_version("a/d/h", 2);
+}
+
 /* Anybody may put something there in a folder that others may write to. */
 static void what_takes_the_name_of_the_journal_is_removed(void **state)
 {
@@ -472,6 +489,7 @@ TEST_MAIN(cmocka_unit_test(what_was_committed_is_found_when_the_file_was_moved_w
           cmocka_unit_test(what_was_committed_is_found_by_every_name),
           cmocka_unit_test(the_journal_goes_with_a_file_that_is_moved_while_it_is_written),
           cmocka_unit_test(settling_ends_a_journal_that_was_moved_with_its_file),
+          cmocka_unit_test(closing_removes_a_counter_that_was_moved_with_its_file),
           cmocka_unit_test(what_takes_the_name_of_the_journal_is_removed),
           cmocka_unit_test(a_file_that_was_replaced_takes_no_commits_and_leaves_the_other_alone),
           cmocka_unit_test(closing_a_file_that_was_removed_is_no_error),
