@@ -357,7 +357,9 @@ static int load(struct views *views, const struct parts_index *index, size_t at,
     if (is_as_found(kept, piece, index->item, is_offsets))
         return 0;
     forget_kept(kept);
-    return is_current(views, index->changes) ? -EIO : -EAGAIN;
+    if (views->parts == index) /* nobody has said that what a virtual dataset shows has changed */
+        drop(views);
+    return -EAGAIN;
 }
 
 /* A piece, by its bytes or lengths; the lock is held then if there is no error. */

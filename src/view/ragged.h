@@ -22,8 +22,8 @@ struct view_head parts_head(const struct parts_index *index); /* of values.npy *
 uint64_t parts_bytes(const struct parts_index *index);        /* behind it */
 
 /* n bytes from an offset on of values or lines, and n offsets from the first-th on. Errors as of
- * sfs_read_parts; -EINTR; -EAGAIN: something was written since the index was made; -EIO: the elements
- * are others than when it was made, although nothing was. */
+ * sfs_read_parts; -EINTR; -EAGAIN: the elements are others than when the index was made, which will be
+ * made anew. */
 int parts_read(struct views *views, const struct parts_index *index, uint64_t offset, size_t n,
                char *out);
 int parts_offsets(struct views *views, const struct parts_index *index, uint64_t first, uint64_t n,

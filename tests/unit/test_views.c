@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include <errno.h>
+#include <hdf5.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -401,6 +402,46 @@ static void offsets_are_those_of_one_state(void **state)
     assert_int_equal(sfs_close(model.file), 0);
 }
 
+/* What a virtual dataset shows may change without a change of it. */
+static void offsets_of_what_is_shown_follow_it(void **state)
+{
+    (void)state;
+    const hsize_t dims[] = {4};
+    hid_t type = H5Tvlen_create(H5T_STD_U16LE), space = H5Screate_simple(1, dims, NULL);
+    hid_t mapping = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t h5 = H5Fcreate("shown.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dclose(H5Dcreate2(h5, "s", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    assert_true(H5Pset_virtual(mapping, space, ".", "/s", space) >= 0);
+    H5Dclose(H5Dcreate2(h5, "v", type, space, H5P_DEFAULT, mapping, H5P_DEFAULT));
+    H5Fclose(h5);
+    H5Pclose(mapping);
+    H5Sclose(space);
+    H5Tclose(type);
+
+    const uint64_t before[] = {3, 0, 2, 1}, after[] = {3, 1, 2, 1}, expected[] = {0, 3, 4, 6, 7};
+    const struct sfs_options options = {.writable = true};
+    struct model model = {0};
+    uint64_t address, offsets[5];
+    struct parts_index *index;
+    assert_int_equal(sfs_open("shown.h5", &options, &model.file), 0);
+    assert_int_equal(sfs_find(model.file, sfs_root(model.file), "/s", &address), 0);
+    assert_int_equal(sfs_dataset_open(model.file, address, "/s", &model.dataset), 0);
+    write_sequences(&model, before, 4);
+    assert_int_equal(sfs_find(model.file, sfs_root(model.file), "/v", &address), 0);
+    assert_int_equal(views_open(model.file, address, "/v", -1, &model.views), 0);
+    assert_int_equal(parts_get(model.views, &index), 0);
+    write_sequences(&model, after, 4);
+    assert_int_equal(parts_offsets(model.views, index, 0, 5, (char *)offsets), -EAGAIN);
+    parts_put(model.views, index);
+    assert_int_equal(parts_get(model.views, &index), 0);
+    assert_int_equal(parts_offsets(model.views, index, 0, 5, (char *)offsets), 0);
+    assert_memory_equal(offsets, expected, sizeof(expected));
+    parts_put(model.views, index);
+    views_close(model.views);
+    sfs_dataset_close(model.dataset);
+    assert_int_equal(sfs_close(model.file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(behind_the_end_nothing_is_found),
           cmocka_unit_test(in_long_data_only_empty_frames_are_holes),
@@ -409,4 +450,5 @@ TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(csr_arrays_are_the_defined_elements),
           cmocka_unit_test(names_of_chunks_need_no_frames),
           cmocka_unit_test(frames_that_exceed_63_bits_are_not_counted_and_the_log_says_so),
-          cmocka_unit_test(offsets_are_those_of_one_state))
+          cmocka_unit_test(offsets_are_those_of_one_state),
+          cmocka_unit_test(offsets_of_what_is_shown_follow_it))
