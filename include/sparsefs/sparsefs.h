@@ -757,7 +757,7 @@ SFS_API uint64_t sfs_dataset_dims(struct sfs_dataset *dataset, uint64_t *dims);
 
 /* A change counter: differs after every call that changes elements or dims of the dataset; 0 during
  * such a call. What was read between two calls that return the same value, not 0, is unchanged at
- * the second. */
+ * the second; of a virtual dataset all changes of its file count, but none of other files. */
 SFS_API uint64_t sfs_dataset_changes(const struct sfs_dataset *dataset);
 
 /* A box of elements of a dataset. rank is that of the dataset, but 1 (start 0, count 1) for a

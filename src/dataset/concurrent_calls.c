@@ -70,14 +70,21 @@ void use_end(struct call *call)
         pthread_rwlock_unlock(&call->use->lock);
 }
 
+static void count(struct use *use, uint64_t n)
+{
+    atomic_fetch_add(&use->changes, n);
+    if (use->all)
+        atomic_fetch_add(&use->all->changes, n);
+}
+
 static void count_begin(struct use *use)
 {
-    atomic_fetch_add(&use->changes, CHANGING_NOW);
+    count(use, CHANGING_NOW);
 }
 
 static void count_end(struct use *use)
 {
-    atomic_fetch_add(&use->changes, ONE_CHANGE - CHANGING_NOW);
+    count(use, ONE_CHANGE - CHANGING_NOW);
 }
 
 /* Whether this is the outermost changing call of this thread: a nested one must not take the lock
@@ -117,7 +124,7 @@ void change_end(struct use **use)
 
 void use_changed(struct use *use)
 {
-    atomic_fetch_add(&use->changes, ONE_CHANGE);
+    count(use, ONE_CHANGE);
 }
 
 struct use *alone_begin(struct use *use)
@@ -146,8 +153,11 @@ void alone_call_end(struct call *call)
     calls = call->outer;
 }
 
+/* What a virtual dataset shows may be any other dataset of its file. */
 uint64_t sfs_dataset_changes(const struct sfs_dataset *dataset)
 {
     uint64_t changes = atomic_load(&dataset->use.changes);
+    if (dataset->info.layout == SFS_VIRTUAL && sfs_is_writable(dataset->file))
+        changes += atomic_load(&dataset->file->use.changes);
     return changes % ONE_CHANGE == 0 ? changes : 0;
 }

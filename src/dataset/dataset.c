@@ -259,6 +259,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
         return -ENOMEM;
     }
     dataset->file = file;
+    dataset->use.all = &file->use;
     dataset->address = address;
     dataset->path = own_path;
     int error = *series ? open_series(dataset, series) : open_header(dataset, why);

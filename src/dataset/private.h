@@ -25,6 +25,7 @@ struct virtual;
 struct use {
     pthread_rwlock_t lock;         /* for reading during calls; for writing while dims change */
     atomic_uint_least64_t changes; /* change counter; low 16 bits: number of running changes */
+    struct use *all; /* of a dataset: its file's, whose counter counts all of these; or NULL */
     atomic_uint_least64_t extents; /* counter of changes of the dims */
     /* Held for reading while elements are changed, for writing while an element is changed in part
      * (read, modified, written). Taken after `lock`. */

@@ -402,13 +402,10 @@ static void offsets_are_those_of_one_state(void **state)
     assert_int_equal(sfs_close(model.file), 0);
 }
 
-/* What a virtual dataset shows may change without a change of it. */
-static void offsets_of_what_is_shown_follow_it(void **state)
+/* A file with a dataset /s, and a virtual one, /v, that shows it. Takes the type. */
+static void create_shown(hid_t type, int rank, const hsize_t *dims)
 {
-    (void)state;
-    const hsize_t dims[] = {4};
-    hid_t type = H5Tvlen_create(H5T_STD_U16LE), space = H5Screate_simple(1, dims, NULL);
-    hid_t mapping = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t space = H5Screate_simple(rank, dims, NULL), mapping = H5Pcreate(H5P_DATASET_CREATE);
     hid_t h5 = H5Fcreate("shown.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     H5Dclose(H5Dcreate2(h5, "s", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     assert_true(H5Pset_virtual(mapping, space, ".", "/s", space) >= 0);
@@ -417,7 +414,44 @@ static void offsets_of_what_is_shown_follow_it(void **state)
     H5Pclose(mapping);
     H5Sclose(space);
     H5Tclose(type);
+}
 
+/* Texts and images that are kept, too. */
+static void what_is_made_of_what_is_shown_follows_it(void **state)
+{
+    (void)state;
+    const struct sfs_options options = {.writable = true};
+    const enum view_kind kinds[] = {VIEW_VALUE_TXT, VIEW_PNG, VIEW_CSV};
+    const struct sfs_slab slab = {.rank = 2, .count = {3, 4}};
+    const uint8_t values[] = {9, 0, 7, 0, 5, 0, 3, 0, 1, 0, 2, 0};
+    struct model model = {0};
+    uint64_t address;
+    size_t n;
+    create_shown(H5Tcopy(H5T_STD_U8LE), 2, (const hsize_t[]){3, 4});
+    assert_int_equal(sfs_open("shown.h5", &options, &model.file), 0);
+    assert_int_equal(sfs_find(model.file, sfs_root(model.file), "/s", &address), 0);
+    assert_int_equal(sfs_dataset_open(model.file, address, "/s", &model.dataset), 0);
+    assert_int_equal(sfs_find(model.file, sfs_root(model.file), "/v", &address), 0);
+    assert_int_equal(views_open(model.file, address, "/v", -1, &model.views), 0);
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        const uint8_t zeros[12] = {0};
+        assert_int_equal(sfs_write(model.dataset, &slab, zeros), 0);
+        unsigned char *before = read_whole(&model, kinds[i], 0, &n);
+        assert_int_equal(sfs_write(model.dataset, &slab, values), 0);
+        unsigned char *after = read_whole(&model, kinds[i], 0, &n);
+        assert_memory_not_equal(before, after, n);
+        free(before);
+        free(after);
+    }
+    views_close(model.views);
+    sfs_dataset_close(model.dataset);
+    assert_int_equal(sfs_close(model.file), 0);
+}
+
+static void offsets_of_what_is_shown_follow_it(void **state)
+{
+    (void)state;
+    create_shown(H5Tvlen_create(H5T_STD_U16LE), 1, (const hsize_t[]){4});
     const uint64_t before[] = {3, 0, 2, 1}, after[] = {3, 1, 2, 1}, expected[] = {0, 3, 4, 6, 7};
     const struct sfs_options options = {.writable = true};
     struct model model = {0};
@@ -451,4 +485,5 @@ TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(names_of_chunks_need_no_frames),
           cmocka_unit_test(frames_that_exceed_63_bits_are_not_counted_and_the_log_says_so),
           cmocka_unit_test(offsets_are_those_of_one_state),
+          cmocka_unit_test(what_is_made_of_what_is_shown_follows_it),
           cmocka_unit_test(offsets_of_what_is_shown_follow_it))
