@@ -298,7 +298,8 @@ int view_put_csr(struct views *views, struct view_csr *csr);
 bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n);
 
 /* Starts the process by which TIFF files are decoded: before there are threads, and before files
- * are opened. memory: that decoding one may take, in bytes; 0: no limit. Errors of fork(2). */
+ * are opened. memory: that decoding one may take, in bytes; 0: no limit. Errors of fork(2),
+ * socketpair(2); -EALREADY: it runs. */
 int views_start_decoder(size_t memory);
 
 /* Of a dense view: the bytes before its body; 0 of others. */
