@@ -155,9 +155,11 @@ def datatype_class(file, address):
 
 
 def is_sound(path):
+    """A journal, as programs leave it that were killed, is not known to these readers."""
     content = path.read_bytes()[:16]
-    return content[:8] == b"\x89HDF\r\n\x1a\n" and (content[8] == 0 or content[11] == 0) and \
-        sparsectl("check", path).returncode == 0
+    if content[:8] != b"\x89HDF\r\n\x1a\n" or path.with_name(path.name + ".journal").exists():
+        return False
+    return (content[8] == 0 or content[11] == 0) and sparsectl("check", path).returncode == 0
 
 
 def read_again(folder):
