@@ -120,11 +120,11 @@ def compare_numbers(file, path, name, address):
     return f"{dataset.order} {dataset.encoding}"
 
 
-def compare_variable(path, name, order, paths):
-    dataset = variable_reader.Dataset(path, name, order)
-    said = dumped(path, name, len(dataset.dims))
+def compare_variable(path, name, rank, order, paths):
+    said = dumped(path, name, rank)
     if said is None:
         return "too large"
+    dataset = variable_reader.Dataset(path, name, order)
     assert set(said) == set(dataset.values) or dataset.first, f"{path}:{name}: other elements are defined"
     for place, value in dataset.values.items():
         assert same(dataset.kind, value, json.loads(said[place]), paths), f"{path}:{name}: {place}: {value}"
@@ -143,7 +143,7 @@ def compare(path, counts):
             continue
         try:
             if layout[3] & 2:
-                counts[compare_variable(path, name, said["layout_message"], paths)] += 1
+                counts[compare_variable(path, name, len(said["dims"]), said["layout_message"], paths)] += 1
             elif datatype_class(file, address) in (0, 1):
                 counts[compare_numbers(file, path, name, address)] += 1
         except NotImplementedError as lacking:  # in Python's library: LZ4 and others
