@@ -8,7 +8,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "layout/layout.h"
 
 #define ELEMENTS 8192 /* of a chunk, 4 bytes each */

@@ -49,7 +49,7 @@
 
 #include "cache/cache.h"
 #include "common/hash.h"
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "common/thread_pool.h"
 #include "layout/layout.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "layout/layout.h"
 
 void form_drop_packed(struct cache_form *form, struct pool *pool)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "common/size.h"
 #include "format/section_heap.h"
 #include "format/variable_slots.h"

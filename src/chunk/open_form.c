@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "chunk/form.h"
 #include "layout/layout.h"
 #include "chunk/mask.h"

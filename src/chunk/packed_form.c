@@ -4,7 +4,7 @@
 
 #include "chunk/form.h"
 #include "chunk/heap_form.h"
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "layout/layout.h"
 
 /* Room for the values of form->defined. */

@@ -3,7 +3,7 @@
 #ifndef SPARSEFS_CLI_COPY_SEQUENCES_H
 #define SPARSEFS_CLI_COPY_SEQUENCES_H
 
-#include "cli/copy.h"
+#include "cli/copy_elements.h"
 
 /* struct filters.heap_unit of a datatype with parts of variable length; 0: it is another one. */
 unsigned sequence_unit(const struct sfs_type *type);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/slabs.h"
-#include "cli/linked.h"
+#include "cli/external_links.h"
 #include "cli/options.h"
 #include "cli/open_source.h"
 #include "cli/tree.h"

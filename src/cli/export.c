@@ -6,8 +6,8 @@
 #include "cli/destination.h"
 #include "common/type_references.h"
 #include "cli/copy_sequences.h"
-#include "cli/limit_axes.h"
-#include "cli/linked.h"
+#include "cli/unlimit_axes.h"
+#include "cli/external_links.h"
 #include "cli/options.h"
 #include "cli/tree.h"
 

@@ -3,7 +3,7 @@
 #ifndef SPARSEFS_CLI_FILTER_SAMPLE_H
 #define SPARSEFS_CLI_FILTER_SAMPLE_H
 
-#include "cli/copy.h"
+#include "cli/copy_elements.h"
 #include "cli/options.h"
 #include "common/filter_pipeline.h"
 

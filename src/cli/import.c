@@ -8,7 +8,7 @@
 #include "common/type_references.h"
 #include "cli/try_filters.h"
 #include "cli/copy_sequences.h"
-#include "cli/linked.h"
+#include "cli/external_links.h"
 #include "cli/options.h"
 #include "cli/selected_dataset.h"
 #include "cli/tree.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/linked.h"
+#include "cli/external_links.h"
 #include "cli/options.h"
 #include "cli/tree.h"
 #include "view/detector.h"

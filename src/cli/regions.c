@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "common/search.h"
 
 #define BLANKS " \t\r\n"

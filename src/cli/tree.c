@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/hash.h"
-#include "common/room.h"
+#include "common/growing_array.h"
 
 /* An object that has been met. */
 struct met {

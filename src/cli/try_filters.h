@@ -3,7 +3,7 @@
 #define SPARSEFS_CLI_TRY_FILTERS_H
 
 #include "cli/filter_candidates.h"
-#include "cli/copy.h"
+#include "cli/copy_elements.h"
 #include "cli/filter_sample.h"
 
 /* What was chosen for a section that no filters were given for. */

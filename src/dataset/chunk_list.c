@@ -5,7 +5,7 @@
 
 #include "cache/cache.h"
 #include "common/interrupt.h"
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "dataset/private.h"
 #include "chunk/piece.h"
 

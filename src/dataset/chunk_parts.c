@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "common/box.h"
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "selection/sort.h"
 
 struct cut {

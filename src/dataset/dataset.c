@@ -29,7 +29,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
 {
     ahead_forget(dataset->file->ahead, dataset);
     cache_close_dataset(dataset->cache);
-    claimed_space_remove(dataset);
+    kept_from_libhdf5_remove(dataset);
     if (dataset->sparse)
         sparse_close(dataset->sparse);
     else if (!series_is_address(dataset->address))
@@ -294,7 +294,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
         virtual_close(dataset->virtual); /* none of its sources is open */
         destroy_dataset(dataset);
     } else {
-        claimed_space_add(dataset);
+        kept_from_libhdf5_add(dataset);
         *out = dataset;
     }
     return error;

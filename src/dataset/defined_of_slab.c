@@ -6,7 +6,7 @@
 #include "cache/cache.h"
 #include "common/box.h"
 #include "common/interrupt.h"
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "common/thread_pool.h"
 #include "common/search.h"
 #include "dataset/private.h"

@@ -9,7 +9,7 @@
 #include "common/interrupt.h"
 #include "common/lines.h"
 #include "common/log.h"
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "format/reference.h"
 #include "format/variable_slots.h"
 #include "selection/selection.h"

@@ -5,7 +5,7 @@
 
 #include "cache/cache.h"
 #include "common/interrupt.h"
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
 #include "chunk/piece.h"

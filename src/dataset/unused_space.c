@@ -11,7 +11,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "dataset/unused_space.h"
 #include "format/links.h"
 #include "store/store.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "common/size.h"
 #include "format/cursor.h"
 #include "format/output.h"

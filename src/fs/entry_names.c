@@ -42,38 +42,6 @@ static const struct entry_name zarr_names[] = {
 };
 
 #define VIEW(kind) (1u << VIEW_##kind)
-#define CSR_VIEWS  (VIEW(CSR_INDPTR) | VIEW(CSR_INDICES) | VIEW(CSR_DATA) | VIEW(CSR_TOML))
-
-unsigned entry_views(const char *word, size_t n)
-{
-    static const struct {
-        const char *word;
-        unsigned views;
-    } words[] = {
-        {"raw", VIEW(RAW)},
-        {"defined", VIEW(DEFINED)},
-        {"npy", VIEW(NPY)},
-        {"tiff", VIEW(TIFF)},
-        {"values", VIEW(VALUES)},
-        {"npz", VIEW(NPZ)},
-        {"stack", VIEW(STACK_RAW) | VIEW(STACK_NPY)},
-        {"csr", CSR_VIEWS},
-        {"text", VIEW(VALUE_TXT)},
-        {"ragged", VIEW(OFFSETS) | VIEW(RAGGED)},
-        {"lines", VIEW(LINES)},
-        {"stack.tif", VIEW(STACK_TIFF)},
-        {"png", VIEW(PNG)},
-        {"cbf", VIEW(CBF)},
-        {"csv", VIEW(CSV)},
-        {"zarr", VIEW(CHUNK) | VIEW(ZARRAY) | VIEW(ZATTRS)},
-        {"default", ENTRY_DEFAULT_VIEWS},
-        {"all", ENTRY_ALL_VIEWS},
-    };
-    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-        if (strlen(words[i].word) == n && memcmp(words[i].word, word, n) == 0)
-            return words[i].views;
-    return 0;
-}
 
 bool entry_is_of(const struct entry_name *name, unsigned views)
 {

@@ -19,7 +19,7 @@
 #include "fs/daemon/loop.h"
 #include "fs/staged_csr.h"
 #include "fs/node.h"
-#include "fs/notify.h"
+#include "fs/kernel_invalidate.h"
 #include "fs/daemon/options.h"
 #include "fs/removed_names.h"
 #include "fs/staged_writes.h"
@@ -107,7 +107,7 @@ bool mount_shows_nothing(struct mount *mount, const struct node *node, struct vi
 
 bool mount_is_directory(const struct node *node, struct inode inode);
 
-/* ---- timeouts.c: how long the kernel may keep names and attributes of an inode, in seconds ---- */
+/* ---- kernel_cache_times.c: how long the kernel may keep names and attributes of an inode, in seconds ---- */
 
 double mount_name_timeout(const struct mount *mount, struct inode inode);
 double mount_attribute_timeout(const struct mount *mount, struct inode inode);
@@ -188,7 +188,7 @@ int mount_place(struct mount *mount, struct inode directory, struct temporary_pl
 int mount_become(struct mount *mount, struct temporary *temporary, struct inode directory,
                  const char *name, bool replaces, struct change *change);
 
-/* ---- control.c: .sparsefs and its files ---- */
+/* ---- dot_sparsefs.c: .sparsefs and its files ---- */
 
 int control_lookup(const struct mount *mount, const char *name, struct inode *inode);
 

@@ -16,7 +16,7 @@ static inline bool error_may_have_changed(int error)
     return error != -EINVAL && error != -EFBIG && error != -EROFS && error != -EOPNOTSUPP;
 }
 
-/* ---- write.c, setattr.c, fallocate.c ---- */
+/* ---- write.c, fsync.c, setattr.c, fallocate.c ---- */
 
 void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n, off_t offset,
               struct fuse_file_info *info);

@@ -24,7 +24,7 @@
  * truncating it by name, waits, too: otherwise the truncation would become a part of the new
  * writes, and a selection that is written would keep values that the truncation has erased.
  *
- * A close is answered when the kernel has no outdated content of other views any more (notify.h).
+ * A close is answered when the kernel has no outdated content of other views any more (kernel_invalidate.h).
  * A reader that looks at one before that may hold a page or a look-up that the invalidation waits
  * for. It is delayed for a moment only, sees the old content, and the kernel is notified again.
  * Thread-safe. */

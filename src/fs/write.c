@@ -1,4 +1,4 @@
-/* Writing, and making it durable. */
+/* Writing. */
 #include <errno.h>
 #include <fcntl.h>
 
@@ -181,57 +181,4 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     if (is_refused)
         notify_refused(mount, file);
     open_file_put(mount, opened);
-}
-
-/* ---- fsync, of a file or a directory ---- */
-
-void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info)
-{
-    (void)number, (void)data_only;
-    struct mount *mount = mount_of(request);
-    struct open_file *opened = open_file_of(info), *file = opened;
-    struct answer answer = {.kind = ANSWER_ERROR};
-    struct change change = {0};
-    open_file_use(opened);
-    answer.error = open_file_now(mount, &file);
-    if (file->staged) {
-        answer.error = open_file_apply(mount, file, &change);
-        selection_forget(file);
-        atomic_store(&file->has_staged, false);
-    }
-    if (change.node)
-        mount_applied(mount, file->node, change.first, change.last);
-    if (file->matrix) {
-        atomic_store(&file->has_staged, false);
-        answer.error = open_file_take(mount, file, MATRIX_CLOSED);
-    }
-    struct commits *commits = mount_commits(mount, file->node);
-    fresh_finish(mount_fresh(mount, file->node), file->fresh);
-    if (!answer.error && commits && !file->temporary)
-        answer.error = commits_now(commits, file->views ? file->views->dataset : NULL);
-    if (file->is_for_writing) { /* told once, with this one if that has failed, too */
-        int earlier = commits_error(commits, &file->commits_seen);
-        if (!answer.error)
-            answer.error = earlier;
-    }
-    if (change.node)
-        notify_change(mount->notify, &change, 0, request, &answer);
-    else
-        notify_answer(mount->notify, request, &answer);
-    open_file_put(mount, opened);
-}
-
-/* Of any directory: all that was written before, to the file in which it is, if it is in one. */
-void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info)
-{
-    (void)data_only, (void)info;
-    struct mount *mount = mount_of(request);
-    struct answer answer = {.kind = ANSWER_ERROR};
-    const struct node *node = node_get(mount->nodes, inode_unpack(number).node);
-    struct commits *commits = mount_commits(mount, node);
-    if (mount->files && (!node || node->type == NODE_FOLDER))
-        answer.error = mount_commit_folder(mount);
-    else if (commits)
-        answer.error = commits_now(commits, NULL);
-    notify_answer(mount->notify, request, &answer);
 }

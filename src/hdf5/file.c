@@ -80,7 +80,7 @@ static int open_file(struct hdf5 *hdf5)
     bool writable = store_is_writable(hdf5->store);
     unsigned flags = writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY;
     bool follows = store_is_following(hdf5->store);
-    int looked = follows && !store_has_reader(hdf5->store) ? other_writer_look(hdf5->store) : 0;
+    int looked = follows && !store_has_reader(hdf5->store) ? swmr_writer_look(hdf5->store) : 0;
     if (looked)
         return looked;
     flags |= store_is_live(hdf5->store) ? H5F_ACC_SWMR_READ : 0;
@@ -90,7 +90,7 @@ static int open_file(struct hdf5 *hdf5)
     hdf5->file = H5Fopen(store_path(hdf5->store), flags, fapl);
     int error = hdf5->file < 0 ? library_failed(-EINVAL)
                 : writable     ? check_strategy(hdf5)
-                               : other_writer_check_mark(hdf5->store);
+                               : swmr_writer_check_mark(hdf5->store);
     H5Pclose(fapl);
     return error ? error : keep_root(hdf5);
 }
@@ -101,7 +101,7 @@ int file_free_rest(struct store *store)
     uint64_t end = store_end(store);
     int error = file_superblock(store, &superblock);
     if (!error && superblock.version >= 3 && superblock.flags != 0)
-        error = other_writer_refused();
+        error = swmr_writer_refused();
     if (!error && superblock.end < end)
         error = store_free(store, superblock.end, end - superblock.end);
     return error;

@@ -1,4 +1,4 @@
-/* The file that filter.c lets libhdf5 open in order to run a filter with the parameters that it is
+/* The file that run_filter.c lets libhdf5 open in order to run a filter with the parameters that it is
  * given: creating a dataset would make the filter compute its own. Superblock version 0 and object
  * headers version 1, which have no checksums; a single chunk index, which stands in the layout
  * message (HDF5 File Format Specification 3.0, II.A, IV.A). */

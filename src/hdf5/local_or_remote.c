@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 #include "hdf5/local.h"
-#include "hdf5/plugin_folders.h"
+#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/answers_kept.h"
-#include "hdf5/worker/plugins.h"
+#include "hdf5/worker/plugin_pool.h"
 #include "hdf5/worker/remote.h"
 #include "hdf5/worker/serve.h"
 #include "hdf5/worker/zygote.h"
@@ -70,7 +70,7 @@ int hdf5_open_in_worker(struct store *store, struct hdf5 **out)
         return -ENOMEM;
     hdf5->file = H5I_INVALID_HID;
     hdf5->store = store;
-    int error = store_is_following(store)  ? other_writer_look(store)
+    int error = store_is_following(store)  ? swmr_writer_look(store)
                 : store_is_writable(store) ? file_free_rest(store)
                                            : 0;
     if (!error && store_is_writable(store))
@@ -117,7 +117,7 @@ int hdf5_renew(struct hdf5 *hdf5)
     uint64_t root;
     if (!hdf5->remote)
         return local_renew(hdf5);
-    int error = other_writer_look(hdf5->store);
+    int error = swmr_writer_look(hdf5->store);
     if (!error)
         error = remote_renew(hdf5->remote, &root);
     if (!error && hdf5->root != root)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "hdf5/private.h"
 
 #define MOST_NAMES  (UINT32_C(1) << 21)

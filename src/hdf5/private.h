@@ -101,18 +101,18 @@ int file_flush_pending(struct store *store);
 /* Writes what libhdf5 still keeps of what it has changed, and nothing else (file.c). */
 int file_write_changed(struct hdf5 *hdf5);
 
-/* ---- other_writer.c: programs that have the file open for writing, by the mark in its superblock ---- */
+/* ---- swmr_writer.c: programs that have the file open for writing, by the mark in its superblock ---- */
 
 /* Before a followed file is opened: libhdf5's own writers must be followed in their way, which the store
  * knows then. It needs no lock. -EBUSY: such a one does not let others read meanwhile; -EINVAL,
  * and errors of store_read. */
-int other_writer_look(struct store *store);
+int swmr_writer_look(struct store *store);
 
 /* Of a file that is not followed, once it is open: -EBUSY: it has the mark; errors as above. */
-int other_writer_check_mark(struct store *store);
+int swmr_writer_check_mark(struct store *store);
 
 /* -EBUSY, and the reason: the mark. Also without the lock. */
-int other_writer_refused(void);
+int swmr_writer_refused(void);
 
 /* An open dataset, or NULL (dataset.c). */
 struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address);
@@ -242,7 +242,7 @@ void driver_place(struct driver_placed *placed);
  * NULL: no more. */
 void driver_expect(const void *bytes, size_t n);
 
-/* Whether libhdf5 can run a filter, by itself, a plugin or us (filter.c). */
+/* Whether libhdf5 can run a filter, by itself, a plugin or us (run_filter.c). */
 bool filter_is_available(int id);
 
 /* Makes libhdf5 know the filters of a dataset as far as they are there. Returns those that are not,
@@ -263,7 +263,7 @@ bool filter_is_built_in(int id);
  * makes no dataset with the filter, even if its parameters are complete (filter_complete.c). */
 bool filter_stand_in(int id, const char *name);
 
-/* A file in memory that is gone when it is closed (filter.c). */
+/* A file in memory that is gone when it is closed (run_filter.c). */
 hid_t filter_scratch_file(void);
 
 /* Whether ours stands for a plugin, but not with these parameters. */

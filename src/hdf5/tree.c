@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 

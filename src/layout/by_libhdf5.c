@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "hdf5/hdf5.h"
 #include "layout/layout.h"
 

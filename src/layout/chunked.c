@@ -7,7 +7,7 @@
 
 #include "common/box.h"
 
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "common/size.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"

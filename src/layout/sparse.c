@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/interrupt.h"
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "common/size.h"
 #include "filter/filter.h"
 #include "format/structure.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "common/size.h"
 #include "filter/filter.h"
 #include "format/structure.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "filter/filter.h"
 #include "format/structure.h"
 #include "hdf5/hdf5.h"

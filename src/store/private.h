@@ -37,7 +37,7 @@ struct journal_state {
     struct timespec changed;
 };
 
-/* Identifies one commit of a followed file (follow_changes.c). */
+/* Identifies one commit of a followed file (follow_commits.c). */
 struct follow_state {
     char number[COUNTER_BYTES]; /* of the counter; all zeros: there is none, then: */
     struct timespec changed;    /* of the file */
@@ -214,7 +214,7 @@ int file_try_lock(int fd, int operation);
 /* open.c: opens the file and takes its lock, unless it is followed; finds its place. */
 int file_open(struct store *store);
 
-/* follow_changes.c: store_open_as of what is followed. */
+/* follow_commits.c: store_open_as of what is followed. */
 int follow_open(const char *path, const struct store_opening *how, struct store **store);
 
 /* file_place.c: false: the system does not say. */
@@ -260,13 +260,13 @@ void free_space_note(struct store *store);
 void free_space_load(struct store *file, struct store *image);
 void free_space_hand_on(const struct store *image, struct store *file);
 
-/* follow_changes.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
+/* follow_commits.c: whether what was read is of the state that was found last: else STORE_MOVED; -ESTALE:
  * another file has its place. And n bytes of a followed file. Here and in what follows `why` takes
  * that they cannot be read, as that of store_read_why. */
 int follow_check(const struct store *store);
 int follow_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 
-/* follow_changes.c: drops cached pages, so that the next read of the descriptor sees what others have
+/* follow_commits.c: drops cached pages, so that the next read of the descriptor sees what others have
  * written. */
 void follow_drop_cached(const struct store *store, int fd);
 

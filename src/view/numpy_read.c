@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "view/other_programs.h"
+#include "view/foreign_frames.h"
 
 #define MOST_DIMS 64
 

@@ -55,7 +55,7 @@ int cbf_make(struct views *views, uint64_t frame, struct view_head *out);
 const char *cbf_tail(size_t *n);
 
 /* Until the end of the block geometry and heads stay as they are, as new as can be; not to be
- * nested (views.c). */
+ * nested (geometry.c). */
 #define LOOKING_AT(views)                                                                          \
     __attribute__((cleanup(geometry_leave), unused)) struct views *looking_at =                    \
         geometry_enter(views)
@@ -66,22 +66,22 @@ void geometry_leave(struct views **views);
  * -ENOMEM; those of sfs_encode_defined. */
 int geometry_renew(struct views *views);
 
-/* Whether what was made when sfs_dataset_changes was this is still right (views.c). */
+/* Whether what was made when sfs_dataset_changes was this is still right (geometry.c). */
 bool is_current(const struct views *views, uint64_t changes);
 
-/* The slab that is one frame, or the whole dataset (views.c). */
+/* The slab that is one frame, or the whole dataset (geometry.c). */
 struct sfs_slab view_frame_slab(const struct views *views, uint64_t frame);
 struct sfs_slab view_whole_slab(const struct views *views);
 
-/* Of a dense view: the bytes of its head; 0 of others (views.c). */
+/* Of a dense view: the bytes of its head; 0 of others (which_views.c). */
 size_t view_head_bytes(const struct views *views, enum view_kind kind);
 
-/* As view_exists and view_size, while the geometry is looked at (views.c, size.c). */
+/* As view_exists and view_size, while the geometry is looked at (which_views.c, size.c). */
 bool has_view(const struct views *views, enum view_kind kind);
 int size_of_view(struct views *views, enum view_kind kind, uint64_t frame, uint64_t *size);
 
-/* Whether a view is of elements of a slab, with a head or none: what can be written, too (views.c).
- */
+/* Whether a view is of elements of a slab, with a head or none: what can be written, too
+ * (which_views.c). */
 bool view_is_dense(enum view_kind kind);
 
 /* Whether a view is of dense bytes with holes where nothing is defined; and whether it is stack.raw or
@@ -155,7 +155,7 @@ int csr_indices(struct views *views, const struct counts *counts, uint64_t first
 int csr_data(struct views *views, const struct counts *counts, uint64_t first, uint64_t n,
              char *out); /* of a sparse dataset */
 
-/* ---- count.c: how many elements of a sparse dataset are defined ---- */
+/* ---- count_defined.c: how many elements of a sparse dataset are defined ---- */
 
 /* A frame in which something is defined. */
 struct frame_count {

@@ -120,7 +120,7 @@ struct views {
     struct pixel_mask mask;
     struct view_head cbf_facts; /* lines of all its headers */
     pthread_mutex_t counting;   /* serialises counting; taken before count_lock */
-    pthread_mutex_t count_lock; /* guards what follows, made on first use (count.c) */
+    pthread_mutex_t count_lock; /* guards what follows, made on first use (count_defined.c) */
     struct counts *counts;
     uint64_t total;         /* defined elements */
     uint64_t total_changes; /* the sfs_dataset_changes that it is of; 0: it is not known */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "dataset/private.h"
 #include "layout/sparse.h"
 #include "samples.h"

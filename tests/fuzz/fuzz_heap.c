@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "format/section_heap.h"
 #include "format/variable_slots.h"
 #include "format/structure.h"

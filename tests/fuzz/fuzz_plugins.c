@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "hdf5/local.h"
-#include "hdf5/worker/plugins.h"
+#include "hdf5/worker/plugin_pool.h"
 #include "peer.h"
 
 #define MOST_SHARED  64 /* sockets whose shared memory is known */

@@ -14,7 +14,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
-#include "common/pool.h"
+#include "common/memory_pool.h"
 #include "layout/layout.h"
 #include "store/store.h"
 

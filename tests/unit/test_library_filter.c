@@ -17,7 +17,7 @@
 #define BZIP2       307
 #define LZ4         32004
 #define UNKNOWN     511
-#define OURS        65535 /* what src/hdf5/filter.c registers for itself */
+#define OURS        65535 /* what src/hdf5/run_filter.c registers for itself */
 #define ELEMENTS    1000  /* of 4 bytes */
 #define BYTES       (4 * (size_t)ELEMENTS)
 #define MAX_FILTERS 3

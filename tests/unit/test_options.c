@@ -6,7 +6,7 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "fs/entry_names.h"
+#include "fs/view_words.h"
 #include "fs/daemon/options.h"
 #include "sparsefs/sparsefs.h"
 
@@ -77,7 +77,7 @@ static void a_file_and_a_mount_point_are_enough(void **state)
     assert_int_equal(options.commit_interval, 5);
     assert_null(options.external_files);
     assert_false(options.external_links || options.nonempty || options.is_strict);
-    assert_int_equal(options.views, ENTRY_DEFAULT_VIEWS);
+    assert_int_equal(options.views, DEFAULT_VIEWS);
     assert_false(options.has_uid || options.has_gid || options.has_umask);
     assert_int_equal(options.fuse.argc, 1);
     options_free(&options);
@@ -442,10 +442,10 @@ static void kinds_of_views_are_added(void **state)
     assert_int_equal(options.staging_size, 3 << 20);
     options_free(&options);
     assert_int_equal(PARSE(&options, "-o", "views=npy+all", "a.h5", "/mnt"), 0);
-    assert_int_equal(options.views, ENTRY_ALL_VIEWS);
+    assert_int_equal(options.views, ALL_VIEWS);
     options_free(&options);
     assert_int_equal(PARSE(&options, "-o", "views=default+stack.tif", "a.h5", "/mnt"), 0);
-    assert_int_equal(options.views, ENTRY_DEFAULT_VIEWS | 1u << VIEW_STACK_TIFF);
+    assert_int_equal(options.views, DEFAULT_VIEWS | 1u << VIEW_STACK_TIFF);
     options_free(&options);
     static const char *const wrong[] = {"views=",     "views=raw+",     "views=+raw", "views=ra",
                                         "views=raws", "views=raw,tiff", "views"};

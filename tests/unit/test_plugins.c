@@ -20,10 +20,10 @@
 #include "common/sanitized.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
-#include "hdf5/plugin_folders.h"
+#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/confine.h"
-#include "hdf5/worker/plugins.h"
+#include "hdf5/worker/plugin_pool.h"
 #include "hostile_filter.h"
 
 #define MEMORY  ((size_t)512 << 20)

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/pool.h"
+#include "common/memory_pool.h"
 
 #define MIB    ((size_t)1 << 20)
 #define BLOCKS 60

@@ -196,7 +196,7 @@ static void test_what_was_claimed_is_freed(void **state)
 }
 
 /* What a snapshot held when a damaged file had it claimed. */
-static void test_claimed_space_that_is_free(void **state)
+static void test_kept_from_libhdf5_that_is_free(void **state)
 {
     const struct fixture *fixture = *state;
     struct store_snapshot *snapshot;
@@ -329,7 +329,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_is_ours_is_not_touched, begin, end),
         cmocka_unit_test_setup_teardown(test_what_is_claimed_is_not_touched, begin, end),
         cmocka_unit_test_setup_teardown(test_what_was_claimed_is_freed, begin, end),
-        cmocka_unit_test_setup_teardown(test_claimed_space_that_is_free, begin, end),
+        cmocka_unit_test_setup_teardown(test_kept_from_libhdf5_that_is_free, begin, end),
         cmocka_unit_test_setup_teardown(test_claimed_after_it_was_written, begin, end),
         cmocka_unit_test_setup_teardown(test_freed_before_it_was_claimed, begin, end),
         cmocka_unit_test_setup_teardown(test_what_is_freed_twice, begin, end),

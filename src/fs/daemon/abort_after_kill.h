@@ -2,7 +2,7 @@
  *
  * When a daemon dies the kernel fails all requests that it has not answered; it does so when the
  * daemon's descriptors are closed, which is when the last of its threads is gone. But the threads
- * that invalidate (notify.h) may be waiting in the kernel, where no signal reaches them, for pages
+ * that invalidate (kernel_invalidate.h) may be waiting in the kernel, where no signal reaches them, for pages
  * that are locked until just such a request is answered. Then daemon, users and the lock of the
  * file would stay for ever. So
  *

@@ -1,4 +1,5 @@
-/* Commits of one file, and the number of failed background commits. */
+/* Commits of one file, giving its lock back when nothing has changed for an interval, and the number of
+ * background commits that failed. */
 #include "fs/daemon/commit_and_share.h"
 
 #include <errno.h>

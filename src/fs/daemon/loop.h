@@ -2,7 +2,7 @@
  *
  * libfuse's own loop is not used: when a signal ends it, a request that was just read is dropped,
  * and so is one whose reader is cancelled. Its caller would keep pages of a file locked, an
- * invalidation of these (notify.h) would wait for it, and the daemon for that, for ever. Here a
+ * invalidation of these (kernel_invalidate.h) would wait for it, and the daemon for that, for ever. Here a
  * thread ends between two requests only; requests that are still in the kernel can be served by
  * others. No signal is lost: those that end the mount are blocked in all threads and waited for. A
  * second one must not prevent the last commit: they stay blocked, and SIGKILL ends it

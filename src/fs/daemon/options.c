@@ -12,7 +12,7 @@
 #include "common/load_image.h"
 #include "common/size.h"
 #include "common/thread.h"
-#include "fs/entry_names.h"
+#include "fs/view_words.h"
 #include "sparsefs/sparsefs.h"
 
 #define DEFAULT_FOLLOW  1.0 /* seconds */
@@ -167,7 +167,7 @@ static int parse_views(const char *option, const char *value, unsigned *views)
     *views = 0;
     for (const char *word = value;; word++) {
         size_t n = strcspn(word, "+");
-        unsigned more = entry_views(word, n);
+        unsigned more = views_of_word(word, n);
         if (!more)
             return refuse(
                 "the kinds of views are raw, defined, npy, tiff, values, npz, stack, csr, text, "
@@ -386,7 +386,7 @@ int options_parse(int argc, char **argv, struct options *options)
     unsigned processors = thread_processors();
     *options = (struct options){
         .frame_rank = -1,
-        .views = ENTRY_DEFAULT_VIEWS,
+        .views = DEFAULT_VIEWS,
         .log_level = LOG_WARNING,
         .cache_size = SFS_DEFAULT_CACHE_SIZE,
         .image_size = load_default_limit(),

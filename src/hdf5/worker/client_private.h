@@ -81,7 +81,7 @@ int client_begin(struct client *client);
 /* Where errors of its file are said (why_say). */
 struct why *client_why(const struct client *client);
 
-/* ---- client_reap.c ---- */
+/* ---- client_restart.c: when a worker ends ---- */
 
 /* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
 int client_end_worker(struct client *client);
@@ -89,8 +89,6 @@ int client_end_worker(struct client *client);
 /* Logs how the worker ended that was asked for something of an object. Returns whether that is to blame:
  * not if another process has killed it. */
 bool client_bury(struct client *client, enum worker_call call, uint64_t object, int error);
-
-/* ---- client_strikes.c ---- */
 
 #define CLIENT_MOST_STRIKES 2 /* times that an object may end a worker */
 

@@ -14,7 +14,7 @@
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/confine.h"
-#include "hdf5/worker/plugins.h"
+#include "hdf5/worker/plugin_pool.h"
 
 static unsigned char *shared;
 static size_t shared_bytes;

@@ -7,7 +7,7 @@
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/copy_message.h"
-#include "hdf5/worker/plugins.h"
+#include "hdf5/worker/plugin_pool.h"
 #include "hdf5/worker/remote_private.h"
 #include "store/store.h"
 

@@ -9,7 +9,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "store/store.h"
 
 #define PAGE_BYTES  4096

@@ -1,6 +1,6 @@
 /* Dense, chunked datasets that commands make. */
-#ifndef SPARSEFS_CLI_LIMIT_AXES_H
-#define SPARSEFS_CLI_LIMIT_AXES_H
+#ifndef SPARSEFS_CLI_UNLIMIT_AXES_H
+#define SPARSEFS_CLI_UNLIMIT_AXES_H
 
 #include "cli/cli.h"
 

@@ -14,13 +14,13 @@
     "a program has it open for writing that does not let others read meanwhile (it is neither "    \
     "sparsefs nor writing in SWMR mode), or has died"
 
-int other_writer_refused(void)
+int swmr_writer_refused(void)
 {
     library_reason(MARKED);
     return -EBUSY;
 }
 
-int other_writer_check_mark(struct store *store)
+int swmr_writer_check_mark(struct store *store)
 {
     struct superblock superblock;
     unsigned char bytes[SUPERBLOCK_BYTES];
@@ -30,11 +30,11 @@ int other_writer_check_mark(struct store *store)
     if (!error)
         error = store_read(store, superblock.address, bytes, sizeof(bytes));
     if (!error && superblock_is_marked(bytes))
-        error = other_writer_refused();
+        error = swmr_writer_refused();
     return error;
 }
 
-int other_writer_look(struct store *store)
+int swmr_writer_look(struct store *store)
 {
     unsigned char bytes[SUPERBLOCK_BYTES];
     struct superblock superblock;

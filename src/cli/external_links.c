@@ -1,6 +1,6 @@
 /* Following the external links in the path of a dataset, name by name. Each file on the way is open
  * until the last one is known: where a file may be is decided by the first. */
-#include "cli/linked.h"
+#include "cli/external_links.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -36,8 +36,8 @@
  * notify_end_lookup, and running ones are waited for before messages are sent.
  *
  * NULL as notify: nothing of the mount can be written; requests are answered at once. Thread-safe. */
-#ifndef SPARSEFS_FS_NOTIFY_H
-#define SPARSEFS_FS_NOTIFY_H
+#ifndef SPARSEFS_FS_KERNEL_INVALIDATE_H
+#define SPARSEFS_FS_KERNEL_INVALIDATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

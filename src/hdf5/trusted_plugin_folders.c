@@ -1,5 +1,5 @@
 /* Whether others may write the folders of plugins. */
-#include "hdf5/plugin_folders.h"
+#include "hdf5/trusted_plugin_folders.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #include "common/log.h"
 #include "hdf5/private.h"
-#include "hdf5/worker/plugins.h"
+#include "hdf5/worker/plugin_pool.h"
 
 /* In a user namespace what is root's outside may belong to a user who has no number inside, as may
  * what is others': then it is told by what the system itself belongs to. 0 outside of namespaces.

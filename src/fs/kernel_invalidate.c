@@ -1,6 +1,6 @@
 /* A queue of invalidations with the requests that wait for them, worker threads that carry them
  * out, and a guard that answers requests at their deadline. */
-#include "fs/notify.h"
+#include "fs/kernel_invalidate.h"
 
 #include <errno.h>
 #include <poll.h>

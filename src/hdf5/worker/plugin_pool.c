@@ -1,6 +1,6 @@
 /* The pool of processes for plugins: starting them, leasing idle ones, and handling those that die.
  */
-#include "hdf5/worker/plugins.h"
+#include "hdf5/worker/plugin_pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include "common/log.h"
 #include "common/thread.h"
 #include "hdf5/local.h"
-#include "hdf5/plugin_folders.h"
+#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/client.h"

@@ -8,7 +8,7 @@
 
 #include "common/interrupt.h"
 #include "common/log.h"
-#include "common/room.h"
+#include "common/growing_array.h"
 #include "common/search.h"
 #include "view/private.h"
 

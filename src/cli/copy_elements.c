@@ -1,6 +1,6 @@
 /* The threads that copy. Each takes a block, reads it, looks for what is to be defined in it, and
  * writes that; so the reading, decompressing and encoding of several blocks goes on at once. */
-#include "cli/copy.h"
+#include "cli/copy_elements.h"
 
 #include <errno.h>
 #include <pthread.h>

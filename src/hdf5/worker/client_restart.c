@@ -1,16 +1,25 @@
-/* Ending a worker, and what is said of how one has ended. */
+/* Asking, and what is done when the process ends or is ended meanwhile: by a signal, for want of memory, or
+ * because it has not answered in time (hdf5_timeout). It is started again and asked again; an object
+ * that has ended it twice is not asked about any more. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/client_private.h"
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
+
+#define MOST_TRIES 3  /* of one call, whatever ends the worker */
+#define MOST_KILLS 20 /* of a worker, by others than the call that it is asked for */
+
+/* ---- Ending one, and what is said of how one has ended ---- */
 
 static void close_others(struct client *client)
 {
@@ -109,4 +118,107 @@ bool client_bury(struct client *client, enum worker_call call, uint64_t object, 
             line);
     client->is_killed = is_killed;
     return !is_killed && error != -ENOMEM;
+}
+
+/* ---- Objects that have ended one ---- */
+
+static struct strike *strikes_of(const struct client *client, uint64_t object)
+{
+    struct strike *strike;
+    HASH_FIND(hh, client->strikes, &object, sizeof(object), strike);
+    return strike;
+}
+
+bool client_is_struck(const struct client *client, uint64_t object)
+{
+    return strikes_of(client, object) != NULL;
+}
+
+/* Without memory it is not counted. */
+void client_strike(struct client *client, uint64_t object)
+{
+    struct strike *strike = strikes_of(client, object);
+    if (!strike && (strike = calloc(1, sizeof(*strike)))) {
+        strike->object = object;
+        HASH_ADD(hh, client->strikes, object, sizeof(object), strike);
+        if (hash_failed()) {
+            free(strike);
+            return;
+        }
+    }
+    if (!strike)
+        return;
+    strike->n++;
+    memcpy(strike->last, client->last_end, sizeof(strike->last));
+}
+
+bool client_refuses(const struct client *client, uint64_t object)
+{
+    const struct strike *strike = strikes_of(client, object);
+    char line[512];
+    if (!strike || strike->n < CLIENT_MOST_STRIKES)
+        return false;
+    snprintf(line, sizeof(line),
+             "it has ended the process of libhdf5 before, %s; it is not read any more",
+             strike->last);
+    library_reason(line);
+    return true;
+}
+
+/* ---- Asking, and asking again ---- */
+
+static void lose(struct client *client)
+{
+    if (!atomic_exchange(&client->is_lost, true))
+        log_error("%s: the process of libhdf5 cannot be started again: nothing can be changed any "
+                  "more, what was committed stands",
+                  store_path(client->store));
+}
+
+/* One try; -EPIPE: the worker has ended. */
+static int try_once(struct client *client, enum worker_call call, uint64_t object,
+                    const struct wire *request, struct cursor *results, bool *is_started)
+{
+    bool is_lost = false;
+    int error = client_begin(client);
+    *is_started = !error || error == -ENOMEM;
+    if (error)
+        return error;
+    error = client_exchange(client, call, request, results, &is_lost);
+    if (!is_lost)
+        return error;
+    if (client_bury(client, call, object, error))
+        client_strike(client, object);
+    return error == -ETIMEDOUT || error == -ENOMEM ? -EIO : -EPIPE; /* it has cost enough */
+}
+
+int client_ask(struct client *client, enum worker_call call, uint64_t object,
+               const struct wire *request, struct cursor *results)
+{
+    int error = -EPIPE;
+    bool is_started = true;
+    client->read_failed = false;
+    if (call >= WORKER_FIRST_CHANGE && client_is_lost(client))
+        return -EROFS;
+    if (!client_is_struck(client, object) && client_knows(client, call, request, results))
+        return 0;
+    for (int i = 0, kills = 0; i < MOST_TRIES && kills < MOST_KILLS && error == -EPIPE;) {
+        client->is_killed = false;
+        error = request->failed ? -ENOMEM
+                : client_refuses(client, object)
+                    ? -EIO
+                    : try_once(client, call, object, request, results, &is_started);
+        kills += client->is_killed;
+        i += !client->is_killed;
+    }
+    if (!is_started && client->transaction && !client->read_failed && !client->is_killed)
+        lose(client);
+    if (!error)
+        client_note_answer(client, call, request, results);
+    return error == -EPIPE ? -EIO : error;
+}
+
+bool client_is_lost(const struct client *client)
+{
+    return atomic_load(&client->is_lost);
 }

@@ -1,5 +1,5 @@
 /* Dense datasets of very many chunks. */
-#include "cli/limit_axes.h"
+#include "cli/unlimit_axes.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /* Paths that lead through external links into other files. */
-#ifndef SPARSEFS_CLI_LINKED_H
-#define SPARSEFS_CLI_LINKED_H
+#ifndef SPARSEFS_CLI_EXTERNAL_LINKS_H
+#define SPARSEFS_CLI_EXTERNAL_LINKS_H
 
 #include "cli/options.h"
 

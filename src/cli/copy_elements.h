@@ -1,7 +1,7 @@
 /* Copying the elements of one dataset to another, block by block and by several threads, with
  * memory in proportion to a block. */
-#ifndef SPARSEFS_CLI_COPY_H
-#define SPARSEFS_CLI_COPY_H
+#ifndef SPARSEFS_CLI_COPY_ELEMENTS_H
+#define SPARSEFS_CLI_COPY_ELEMENTS_H
 
 #include "cli/criteria.h"
 #include "cli/roi_and_points.h"

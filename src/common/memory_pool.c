@@ -2,7 +2,7 @@
  * are left to malloc, which is good at them. Those between are cut from areas, one behind the
  * other, so that they lie on huge pages, too: to touch a page first takes the kernel about as long
  * as to decode it. */
-#include "common/pool.h"
+#include "common/memory_pool.h"
 
 #include <stdbool.h>
 #include <stdint.h>

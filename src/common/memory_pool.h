@@ -4,8 +4,8 @@
  *
  * Blocks in use, blocks kept and memory prepared stay within the limit together as long as the
  * caller keeps those in use, with what it is about to get, within it: the others make room. */
-#ifndef SPARSEFS_COMMON_POOL_H
-#define SPARSEFS_COMMON_POOL_H
+#ifndef SPARSEFS_COMMON_MEMORY_POOL_H
+#define SPARSEFS_COMMON_MEMORY_POOL_H
 
 #include <pthread.h>
 #include <stdbool.h>

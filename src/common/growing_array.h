@@ -1,6 +1,6 @@
 /* Arrays that grow by one item at a time. */
-#ifndef SPARSEFS_COMMON_ROOM_H
-#define SPARSEFS_COMMON_ROOM_H
+#ifndef SPARSEFS_COMMON_GROWING_ARRAY_H
+#define SPARSEFS_COMMON_GROWING_ARRAY_H
 
 #include <stddef.h>
 #include <stdlib.h>

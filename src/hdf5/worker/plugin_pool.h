@@ -1,8 +1,8 @@
 /* Filters that need plugins of libhdf5, in processes of their own, as many as there are processors:
  * each loads the plugins that are wanted, is confined then, and undoes and applies filters on bytes
  * that it shares with us. All of libhdf5's own filters run there, too. */
-#ifndef SPARSEFS_HDF5_WORKER_PLUGINS_H
-#define SPARSEFS_HDF5_WORKER_PLUGINS_H
+#ifndef SPARSEFS_HDF5_WORKER_PLUGIN_POOL_H
+#define SPARSEFS_HDF5_WORKER_PLUGIN_POOL_H
 
 #include "hdf5/hdf5.h"
 

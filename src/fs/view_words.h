@@ -1,0 +1,22 @@
+/* The words of the option views=: which views a mount shows. */
+#ifndef SPARSEFS_FS_VIEW_WORDS_H
+#define SPARSEFS_FS_VIEW_WORDS_H
+
+#include <stddef.h>
+
+#include "view/view.h"
+
+/* Kinds of views that a mount shows: bits, 1 << enum view_kind. */
+#define ALL_VIEWS ((1u << VIEW_KINDS) - 1)
+
+/* Views that are shown only if they are asked for (views=): a program that copies a tree reads all
+ * that are shown. */
+#define ASKED_VIEWS                                                                                \
+    (1u << VIEW_STACK_TIFF | 1u << VIEW_PNG | 1u << VIEW_CBF | 1u << VIEW_CSV | 1u << VIEW_CHUNK | \
+     1u << VIEW_ZARRAY | 1u << VIEW_ZATTRS)
+#define DEFAULT_VIEWS (ALL_VIEWS & ~ASKED_VIEWS)
+
+/* The kinds that a word stands for ("raw", "stack", ..., "default", "all"); 0: it is none. */
+unsigned views_of_word(const char *word, size_t n);
+
+#endif
