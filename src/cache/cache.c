@@ -70,38 +70,10 @@ void cache_destroy(struct cache *cache)
     free(cache);
 }
 
-void cache_limit_chunks(struct cache *cache, size_t most)
-{
-    cache->most_of_chunk = most;
-}
-
 void cache_set_policy(struct cache *cache, enum sfs_policy policy)
 {
     if (policy != SFS_POLICY_DEFAULT)
         cache->policy = policy;
-}
-
-size_t cache_chunk_limit(const struct cache *cache)
-{
-    return cache->most_of_chunk;
-}
-
-size_t cache_limit(const struct cache *cache)
-{
-    return cache->limit;
-}
-
-void cache_set_limit(struct cache *cache, size_t limit)
-{
-    pthread_mutex_lock(&cache->lock);
-    cache->limit = limit;
-    policy_set_limit(cache);
-    while (cache->used > limit && evict_clean(cache))
-        ;
-    encoders_wake(cache);
-    pthread_cond_broadcast(&cache->freed); /* waiting threads may have room now */
-    pool_set_limit(&cache->pool, limit);
-    pthread_mutex_unlock(&cache->lock);
 }
 
 struct workers *cache_workers(struct cache *cache)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/slabs.h"
+#include "cli/blocks.h"
 #include "cli/progress.h"
 #include "cli/selected_dataset.h"
 #include "common/thread.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/lines.h"
-#include "cli/slabs.h"
+#include "cli/blocks.h"
 #include "cli/progress.h"
 #include "common/log.h"
 

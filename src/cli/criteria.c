@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/above_sigma.h"
-#include "cli/slabs.h"
+#include "cli/blocks.h"
 #include "view/element_number.h"
 
 /* ---- What is asked for ---- */

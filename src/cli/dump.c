@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/slabs.h"
+#include "cli/blocks.h"
 #include "cli/external_links.h"
 #include "cli/options.h"
 #include "cli/open_source.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/slabs.h"
+#include "cli/blocks.h"
 #include "cli/unlimit_axes.h"
 #include "cli/options.h"
 

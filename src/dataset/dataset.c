@@ -1,7 +1,6 @@
 /* Open datasets and reading them: slabs and byte ranges down to boxes of elements in the cache. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -13,7 +12,6 @@
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "dataset/virtual_dataset.h"
-#include "filter/filter.h"
 #include "format/datatype_message.h"
 #include "format/variable_slots.h"
 #include "hdf5/hdf5.h"
@@ -217,35 +215,6 @@ static int open_series(struct sfs_dataset *dataset, struct series **of)
     return virtual_open(dataset, series, &dataset->virtual);
 }
 
-/* Next to a filter that is not ours libhdf5 runs all filters. */
-static void look_for_filters(size_t n, struct sfs_filter *filters)
-{
-    bool native = filter_is_native(&(struct filter_pipeline){n, filters, 0});
-    for (size_t i = 0; i < n; i++) {
-        struct sfs_filter *filter = &filters[i];
-        filter->is_missing = !native && !hdf5_filter_available(filter->id);
-        if (!*filter->name)
-            snprintf(filter->name, sizeof(filter->name), "%s", filter_name(filter->id));
-    }
-}
-
-static const struct sfs_filter *first_missing(size_t n, const struct sfs_filter *filters)
-{
-    for (size_t i = 0; i < n; i++)
-        if (filters[i].is_missing)
-            return &filters[i];
-    return NULL;
-}
-
-const struct sfs_filter *sfs_missing_filter(const struct sfs_dataset_info *info)
-{
-    const struct sfs_filter *missing =
-        first_missing(info->n_selection_filters, info->selection_filters);
-    if (!missing)
-        missing = first_missing(info->n_heap_filters, info->heap_filters);
-    return missing ? missing : first_missing(info->n_filters, info->filters);
-}
-
 /* series: *series is NULL, or what it is then, which is taken from the caller if it is NULL after
  * that. Here and in what follows. */
 static int open_dataset(struct sfs_file *file, uint64_t address, const char *path,
@@ -263,9 +232,9 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
     dataset->address = address;
     dataset->path = own_path;
     int error = *series ? open_series(dataset, series) : open_header(dataset, why);
-    look_for_filters(dataset->info.n_filters, dataset->info.filters);
-    look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
-    look_for_filters(dataset->info.n_heap_filters, dataset->info.heap_filters);
+    dataset_look_for_filters(dataset->info.n_filters, dataset->info.filters);
+    dataset_look_for_filters(dataset->info.n_selection_filters, dataset->info.selection_filters);
+    dataset_look_for_filters(dataset->info.n_heap_filters, dataset->info.heap_filters);
     dataset->layout = (struct layout){
         .store = file->store,
         .hdf5 = file->hdf5,

@@ -97,7 +97,7 @@ struct kept_from_libhdf5 {
 struct sfs_file {
     struct store *store;
     struct kept_from_libhdf5 kept_from_libhdf5;
-    struct {                   /* writer_lock.c */
+    struct {                   /* lock_while_writing.c */
         pthread_mutex_t lock;  /* held while the store's lock is changed */
         atomic_uint users;     /* running changes, and calls of sfs_begin_writing */
         atomic_bool is_writer; /* the store has begun to write */
@@ -376,6 +376,22 @@ static inline struct runs dataset_runs_of(const struct sfs_defined *defined)
                          .capacity = defined->n + 1,
                          .elements = defined->elements};
 }
+
+/* Calls action for the boxes that n elements, from row-major position first of a box on, consist
+ * of. `elements` are theirs, or NULL. Its first error ends it. */
+int dataset_each_box(struct sfs_dataset *dataset, const struct box *box, uint64_t first, uint64_t n,
+                     const char *elements,
+                     int (*action)(struct sfs_dataset *dataset, const struct box *piece,
+                                   const void *elements));
+
+/* Puts the positions in the dataset of elements at ascending positions in a box into runs. -EINVAL: they are
+ * not; -ENOMEM. */
+int dataset_place_runs(const struct layout *layout, const struct box *box,
+                       const struct sfs_defined *defined, struct runs *runs);
+
+/* Notes which of these filters are missing, and names those without a name. Next to a filter that is not
+ * ours libhdf5 runs all of them. */
+void dataset_look_for_filters(size_t n, struct sfs_filter *filters);
 
 /* Fill values, at most *n and at most about 1 MiB of them; *n is how many. The caller frees them.
  * NULL: no memory. */

@@ -1,4 +1,4 @@
-/* Reading, writing and erasing selections: elements of a dataset on one side, elements in memory,
+/* Reading and writing selections: elements of a dataset on one side, elements in memory,
  * perhaps of another datatype, on the other. */
 #include <errno.h>
 #include <stdlib.h>
@@ -6,7 +6,6 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
-#include "common/interrupt.h"
 #include "common/log.h"
 #include "dataset/chunk_parts.h"
 #include "common/search.h"
@@ -16,11 +15,7 @@
 #include "dataset/sequences.h"
 #include "dataset/transfer.h"
 #include "hdf5/hdf5.h"
-#include "chunk/piece.h"
 #include "selection/selection.h"
-
-/* Intervals of as many elements as so many chunks have are long. */
-#define LONG_RUN 64
 
 /* Elements of a dataset that is not sparse are read so many bytes at once. */
 #define BATCH_BYTES ((size_t)1 << 20)
@@ -477,9 +472,8 @@ int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const vo
                     : dataset_put_box(dataset, &box, buffer);
 }
 
-/* Positions in a slab become positions in the dataset. */
-static int place_in_dataset(const struct layout *layout, const struct box *box,
-                            const struct sfs_defined *defined, struct runs *runs)
+int dataset_place_runs(const struct layout *layout, const struct box *box,
+                       const struct sfs_defined *defined, struct runs *runs)
 {
     uint64_t all, row_length = box->count[layout->rank - 1], first;
     if (!box_product(box->count, box->rank, 1, &all))
@@ -517,7 +511,7 @@ int dataset_write_values(struct sfs_dataset *dataset, const struct box *box,
         error = dataset_write_in_order(dataset, box, defined, values, &done);
     if (error || done)
         return error;
-    error = place_in_dataset(&dataset->layout, box, defined, &runs);
+    error = dataset_place_runs(&dataset->layout, box, defined, &runs);
     if (error) {
         runs_free(&runs);
         return error;
@@ -785,110 +779,4 @@ int transfer_check_write(const struct transfer *transfer)
     if (layout->ops->can_hold(layout, last)) /* and so all others */
         return 0;
     return parts_each(layout, &transfer->selection.runs, check_room_of_part, layout);
-}
-
-/* ---- Erasing ---- */
-
-static int erase_part(void *context, const struct part *part)
-{
-    struct sfs_dataset *dataset = context;
-    return cache_erase(dataset->cache, part->scaled, &part->positions, part->is_whole);
-}
-
-static int check_erasable(const struct sfs_dataset *dataset)
-{
-    if (!dataset_has_undefined(dataset))
-        return -EOPNOTSUPP;
-    return dataset_check_writable(dataset);
-}
-
-/* Takes no time for chunks that are not stored. */
-int dataset_erase_box(struct sfs_dataset *dataset, const struct box *box)
-{
-    const struct layout *layout = &dataset->layout;
-    struct chunk_list list;
-    int error = chunk_list_fill(&list, dataset, box);
-    for (size_t i = 0; i < list.n && !error; i++) {
-        struct box chunk = {.rank = layout->rank}, part;
-        layout_inside(layout, list.scaled + i * (size_t)layout->rank, chunk.start, chunk.count);
-        if (box_intersect(&chunk, box, &part))
-            error = cache_erase_box(dataset->cache, &part);
-        if (!error)
-            error = interrupt_check();
-    }
-    free(list.scaled);
-    return error;
-}
-
-/* Erases one interval of positions in the dataset, box by box. */
-static int erase_run(struct sfs_dataset *dataset, struct run run)
-{
-    struct box all = {.rank = dataset->layout.rank}, box;
-    memcpy(all.count, dataset->layout.dims, sizeof(all.count));
-    int error = 0;
-    while (run.first < run.last && !error) {
-        run.first += box_of_interval(&all, run.first, run.last - run.first, &box);
-        error = dataset_erase_box(dataset, &box);
-    }
-    return error;
-}
-
-/* Long intervals, which may be of many chunks that are not stored, are erased by what is stored;
- * the others chunk by chunk, those of one chunk together. */
-static int erase_runs(struct sfs_dataset *dataset, const struct runs *runs)
-{
-    struct runs others = {0};
-    uint64_t most = dataset->layout.chunk_bytes / dataset->layout.element_size;
-    int error = 0;
-    for (size_t i = 0; i < runs->n && !error; i++) {
-        struct run run = runs_at(runs, i);
-        error = (run.last - run.first) / LONG_RUN >= most
-                    ? erase_run(dataset, run)
-                    : runs_append(&others, run.first, run.last);
-    }
-    if (!error)
-        error = parts_each(&dataset->layout, &others, erase_part, dataset);
-    runs_free(&others);
-    return error;
-}
-
-int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *space)
-{
-    WRITING(dataset->file);
-    CHANGING(dataset);
-    struct selection selection;
-    int error = check_erasable(dataset);
-    if (!error)
-        error = writing.error;
-    if (!error)
-        error = transfer_take_space(dataset, space, &selection);
-    if (error)
-        return error;
-    error = erase_runs(dataset, &selection.runs);
-    selection_free(&selection);
-    return error;
-}
-
-int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
-{
-    WRITING(dataset->file);
-    CHANGING(dataset);
-    struct box box;
-    int error = check_erasable(dataset);
-    if (!error)
-        error = writing.error;
-    if (!error)
-        error = dataset_box(dataset, slab, &box);
-    return error ? error : dataset_erase_box(dataset, &box);
-}
-
-int dataset_erase_some(struct sfs_dataset *dataset, const struct box *box,
-                       const struct sfs_defined *defined)
-{
-    struct runs runs = {0};
-    int error = place_in_dataset(&dataset->layout, box, defined, &runs);
-    if (!error)
-        error = erase_runs(dataset, &runs);
-    runs_free(&runs);
-    return error;
 }

@@ -1,18 +1,14 @@
-/* Writing and erasing byte ranges of the dense view of a slab: ranges that cut elements, and
- * elements that are left undefined because they equal the fill value (sparsify). */
+/* Writing byte ranges of the dense view of a slab: ranges that cut elements, and elements that are left
+ * undefined because they equal the fill value (sparsify). */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/box.h"
 #include "common/interrupt.h"
-#include "common/log.h"
 #include "dataset/private.h"
 
-#define PATTERN_BYTES 4096                 /* of fill values that are compared at once */
-#define MOST_FILLED   ((uint64_t)64 << 30) /* bytes of a dense dataset */
-#define BATCH_BYTES   ((size_t)1 << 20)    /* of fill values that are written at once */
+#define PATTERN_BYTES 4096 /* of fill values that are compared at once */
 
 static struct sfs_slab slab_of(const struct box *box)
 {
@@ -22,12 +18,10 @@ static struct sfs_slab slab_of(const struct box *box)
     return slab;
 }
 
-/* Calls action for the boxes that n elements, from row-major position first of a box on, consist
- * of. `elements` are theirs, or NULL. */
-static int each_box(struct sfs_dataset *dataset, const struct box *box, uint64_t first, uint64_t n,
-                    const char *elements,
-                    int (*action)(struct sfs_dataset *dataset, const struct box *piece,
-                                  const void *elements))
+int dataset_each_box(struct sfs_dataset *dataset, const struct box *box, uint64_t first, uint64_t n,
+                     const char *elements,
+                     int (*action)(struct sfs_dataset *dataset, const struct box *piece,
+                                   const void *elements))
 {
     int error = 0;
     while (n > 0 && !error) {
@@ -141,8 +135,8 @@ static int write_others(struct sfs_dataset *dataset, const struct box *box, uint
         return 0;
     if (others->n == 1) {
         struct run run = runs_at(others, 0);
-        return each_box(dataset, box, run.first, run.last - run.first,
-                        elements + (run.first - first) * size, dataset_put_box);
+        return dataset_each_box(dataset, box, run.first, run.last - run.first,
+                                elements + (run.first - first) * size, dataset_put_box);
     }
     char *packed = malloc((size_t)others->elements * size);
     if (!packed)
@@ -191,7 +185,7 @@ static int write_elements(const struct bytes *bytes, uint64_t first, uint64_t n,
 {
     return bytes->sparsify
                ? write_sparsely(bytes->dataset, &bytes->box, first, n, elements)
-               : each_box(bytes->dataset, &bytes->box, first, n, elements, dataset_put_box);
+               : dataset_each_box(bytes->dataset, &bytes->box, first, n, elements, dataset_put_box);
 }
 
 /* Writes the bytes [skip, skip + n) of one element; the caller excludes other changes of it. */
@@ -268,83 +262,4 @@ int sfs_write_bytes(struct sfs_dataset *dataset, const struct sfs_slab *slab, ui
         return writing.error;
     return offset % size || n % size ? write_cut(&bytes, offset, from, n)
                                      : write_whole(&bytes, offset, from, n);
-}
-
-/* ---- Erasing ---- */
-
-void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n)
-{
-    size_t size = dataset->info.type.size;
-    uint64_t most = size < BATCH_BYTES ? BATCH_BYTES / size : 1;
-    *n = *n < most ? *n : most;
-    char *values = malloc((size_t)*n * size);
-    if (values)
-        fill_elements(values, *n, size, dataset->info.fill);
-    return values;
-}
-
-/* A dense dataset has no undefined elements: they get the fill value. */
-static int write_fill(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
-                      uint64_t n)
-{
-    uint64_t most = n;
-    void *values = dataset_fill(dataset, &most);
-    if (!values)
-        return -ENOMEM;
-    int error = 0;
-    while (n > 0 && !error) {
-        uint64_t here = n < most ? n : most;
-        error = each_box(dataset, box, first, here, values, dataset_put_box);
-        first += here;
-        n -= here;
-        if (!error)
-            error = interrupt_check();
-    }
-    free(values);
-    return error;
-}
-
-static int erase_box(struct sfs_dataset *dataset, const struct box *box, const void *nothing)
-{
-    (void)nothing;
-    return dataset_erase_box(dataset, box);
-}
-
-/* Limits how many elements of a dense dataset are filled, as all of them are written: a header of
- * some bytes can claim 2^62. */
-static int check_filled(const struct sfs_dataset *dataset, uint64_t n)
-{
-    uint64_t bytes;
-    if (dataset->sparse || (!__builtin_mul_overflow(n, (uint64_t)dataset->info.type.size, &bytes) &&
-                            bytes <= MOST_FILLED))
-        return 0;
-    log_error("%s: %s: %" PRIu64 " elements are more than are filled at once (64 GiB): write the "
-              "fill value to parts of them",
-              sfs_path(dataset->file), dataset->path, n);
-    return -EFBIG;
-}
-
-int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t first,
-                    uint64_t n)
-{
-    WRITING(dataset->file);
-    CHANGING(dataset);
-    struct box box;
-    uint64_t elements;
-    if (writing.error)
-        return writing.error;
-    int error = dataset_range(dataset, slab, 0, 0, &box);
-    if (!error && (!box_product(box.count, box.rank, 1, &elements) || first > elements ||
-                   n > elements - first))
-        error = -EINVAL;
-    if (!error)
-        error = check_filled(dataset, n);
-    if (!error && n > 0)
-        error = dataset_check_writable(dataset);
-    if (!error && n > 0)
-        error = dataset_check_box(dataset, &box);
-    if (error || n == 0)
-        return error;
-    return dataset->sparse ? each_box(dataset, &box, first, n, NULL, erase_box)
-                           : write_fill(dataset, &box, first, n);
 }

@@ -1,4 +1,4 @@
-/* Our own filters for libhdf5, one at a time (hdf5/filter_own.c). */
+/* Our own filters for libhdf5, one at a time (hdf5/register_own_filters.c). */
 #include <errno.h>
 #include <stdlib.h>
 

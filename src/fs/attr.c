@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fs/entry_names.h"
+#include "fs/dataset_entries.h"
 #include "fs/frame_names.h"
 #include "fs/mount.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "fs/mount.h"
-#include "fs/link_names.h"
+#include "fs/escaped_names.h"
 
 #define READ_BITS    0444
 #define WRITE_BITS   0222

@@ -6,7 +6,7 @@
 
 #include "common/json.h"
 #include "fs/mount.h"
-#include "fs/link_names.h"
+#include "fs/escaped_names.h"
 
 struct outcome {
     const char *state, *why, *option;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "fs/link_names.h"
+#include "fs/escaped_names.h"
 #include "fs/refusal.h"
 #include "fs/requests.h"
 

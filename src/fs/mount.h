@@ -9,13 +9,13 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "fs/entry_names.h"
+#include "fs/dataset_entries.h"
 #include "fs/daemon/commit_and_share.h"
 #include "fs/daemon/follow_timer.h"
 #include "fs/fresh_frames.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
-#include "fs/kept_links.h"
+#include "fs/group_listings.h"
 #include "fs/daemon/loop.h"
 #include "fs/staged_csr.h"
 #include "fs/node.h"

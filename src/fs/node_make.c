@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "fs/link_names.h"
+#include "fs/escaped_names.h"
 #include "fs/node_table.h"
 
 void node_free(struct entry_of_node *entry)

@@ -1,5 +1,5 @@
 /* Listings. Names in the directories of a dataset are computed from the offset; only the links of
- * groups are read (kept_links.h).
+ * groups are read (group_listings.h).
  *
  * Where the kernel permits it directories are not opened: a reader has no state but its offset,
  * and two of four requests per directory are saved. The offset of an entry, at which it and what
@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/entry_names.h"
+#include "fs/dataset_entries.h"
 #include "fs/frame_names.h"
 #include "fs/mount.h"
-#include "fs/link_names.h"
+#include "fs/escaped_names.h"
 
 #define AT_CONTROL 2 /* the offset of .sparsefs at the root, */
 #define AT_JSON    3 /* of group.json, */

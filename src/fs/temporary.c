@@ -14,7 +14,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
-#include "fs/link_names.h"
+#include "fs/escaped_names.h"
 
 #define NAMED_IN_LOG 3 /* of what is lost */
 

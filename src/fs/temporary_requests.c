@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/link_names.h"
+#include "fs/escaped_names.h"
 #include "fs/open.h"
 #include "fs/refusal.h"
 #include "fs/requests.h"

@@ -250,7 +250,7 @@ bool filter_is_available(int id);
  * all with a hid_t. */
 uint32_t dataset_register_filters(hid_t dataset, int *first);
 
-/* Filters of ours (filter_own.c): libhdf5 gets the one of an id, in place of any that it has, or all
+/* Filters of ours (register_own_filters.c): libhdf5 gets the one of an id, in place of any that it has, or all
  * those that it does not have yet; whether there is one. */
 bool filter_register_own(int id);
 void filter_register_all(void);

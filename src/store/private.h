@@ -205,7 +205,7 @@ void file_refuse(const struct store *store, int operation);
 /* open.c: the counter of a writer who begins; the log says what there cannot be. */
 int file_begin_counter(struct store *store);
 
-/* writer_lock.c: what the file and its journal are like now. */
+/* shared_until_written.c: what the file and its journal are like now. */
 int share_look(const struct store *store, struct follow_state *state);
 
 /* lock.c: flock(2) without waiting. */

@@ -55,7 +55,7 @@ int cbf_make(struct views *views, uint64_t frame, struct view_head *out);
 const char *cbf_tail(size_t *n);
 
 /* Until the end of the block geometry and heads stay as they are, as new as can be; not to be
- * nested (geometry.c). */
+ * nested (open_views.c). */
 #define LOOKING_AT(views)                                                                          \
     __attribute__((cleanup(geometry_leave), unused)) struct views *looking_at =                    \
         geometry_enter(views)
@@ -66,10 +66,10 @@ void geometry_leave(struct views **views);
  * -ENOMEM; those of sfs_encode_defined. */
 int geometry_renew(struct views *views);
 
-/* Whether what was made when sfs_dataset_changes was this is still right (geometry.c). */
+/* Whether what was made when sfs_dataset_changes was this is still right (open_views.c). */
 bool is_current(const struct views *views, uint64_t changes);
 
-/* The slab that is one frame, or the whole dataset (geometry.c). */
+/* The slab that is one frame, or the whole dataset (open_views.c). */
 struct sfs_slab view_frame_slab(const struct views *views, uint64_t frame);
 struct sfs_slab view_whole_slab(const struct views *views);
 
@@ -135,7 +135,7 @@ int target_get(const struct views *views, enum view_kind kind, uint64_t frame,
 void target_cut(const struct write_target *target, uint64_t offset, uint64_t n, uint64_t *first,
                 uint64_t *last);
 
-/* Erases the elements that lie wholly in the bytes [first, last) of the body (punch.c). Errors as of
+/* Erases the elements that lie wholly in the bytes [first, last) of the body (truncate.c). Errors as of
  * sfs_erase. */
 int target_erase(struct views *views, const struct write_target *target, uint64_t first,
                  uint64_t last);

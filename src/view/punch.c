@@ -6,13 +6,6 @@
 
 #define ZERO_BYTES ((size_t)1 << 20) /* that are written at once */
 
-int target_erase(struct views *views, const struct write_target *target, uint64_t first,
-                 uint64_t last)
-{
-    uint64_t from = first / target->item + (first % target->item > 0), to = last / target->item;
-    return from < to ? sfs_erase_range(views->dataset, &target->slab, from, to - from) : 0;
-}
-
 /* Of an element that is punched in part the bytes become zero, as those of a hole are and as the
  * kernel shows them at once: where that is also what holes look like. An element of which nothing
  * else is left is erased. */

@@ -3,6 +3,13 @@
 
 #include "view/private.h"
 
+int target_erase(struct views *views, const struct write_target *target, uint64_t first,
+                 uint64_t last)
+{
+    uint64_t from = first / target->item + (first % target->item > 0), to = last / target->item;
+    return from < to ? sfs_erase_range(views->dataset, &target->slab, from, to - from) : 0;
+}
+
 static int erase_frame(struct views *views, uint64_t frame)
 {
     struct sfs_slab slab = view_frame_slab(views, frame);

@@ -167,7 +167,8 @@ def test_variables_are_listed():
 MOST_PARAMETERS = 6
 GIVEN = {  # by the public interface, or by libhdf5, which calls them: H5Z_func_t, H5T_conv_t, H5L_elink_traverse_t
     "sfs_filters_encode", "sfs_filters_decode", "sfs_lend_or_read", "sfs_read_parts",
-    "src/hdf5/filter_own.c: run", "src/hdf5/attribute_lengths.c: count_elements", "src/hdf5/tree.c: refuse_external",
+    "src/hdf5/register_own_filters.c: run",
+    "src/hdf5/attribute_lengths.c: count_elements", "src/hdf5/tree.c: refuse_external",
 }
 MOST_WITH_MORE = 7  # others: lower it when one of them has fewer
 NESTED = r"\((?:[^(){};]|\([^(){};]*\))*\)"

@@ -148,7 +148,10 @@ def check_row(row):
     for path, names in named_in(where):
         assert (TOP / path).exists(), path
         for name in names:
-            assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text_of(TOP / path)), (path, name)
+            text = text_of(TOP / path)
+            assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text), (path, name)
+            if path.endswith(".c") and re.search(rf"(?<![*>])\b{re.escape(name)}\(", text) and f"(*{name})" not in text:
+                assert re.search(rf"^\w[^;#{{}}]*?\b{re.escape(name)}\(", text, re.M), f"{path} does not define {name}"
     is_open = where.startswith(("**not yet**", "**no**"))
     assert is_open or where == test == "" and "nothing to implement" in asks or named_in(where), row
     assert is_open or not where or named_in(test), row

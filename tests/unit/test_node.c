@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "fs/inode.h"
-#include "fs/kept_links.h"
+#include "fs/group_listings.h"
 #include "fs/node.h"
 #include "fs/node_table.h"
 #include "sparsefs/sparsefs.h"

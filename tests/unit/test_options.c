@@ -6,7 +6,7 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "fs/view_words.h"
+#include "fs/views_option.h"
 #include "fs/daemon/options.h"
 #include "sparsefs/sparsefs.h"
 

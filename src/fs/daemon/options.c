@@ -12,7 +12,7 @@
 #include "common/load_image.h"
 #include "common/size.h"
 #include "common/thread.h"
-#include "fs/view_words.h"
+#include "fs/views_option.h"
 #include "sparsefs/sparsefs.h"
 
 #define DEFAULT_FOLLOW  1.0 /* seconds */
@@ -161,24 +161,15 @@ static const char *value_of(const char *option, const char *name)
     return !strncmp(option, name, n) && option[n] == '=' ? option + n + 1 : NULL;
 }
 
-/* Kinds of views with + between them. */
 static int parse_views(const char *option, const char *value, unsigned *views)
 {
-    *views = 0;
-    for (const char *word = value;; word++) {
-        size_t n = strcspn(word, "+");
-        unsigned more = views_of_word(word, n);
-        if (!more)
-            return refuse(
-                "the kinds of views are raw, defined, npy, tiff, values, npz, stack, csr, text, "
-                "ragged, lines, stack.tif, png, cbf, csv, zarr, default and all, with + between "
-                "them",
-                option);
-        *views |= more;
-        word += n;
-        if (*word == '\0')
-            return 0;
-    }
+    return views_parse(value, views) ? 0
+                                     : refuse("the kinds of views are raw, defined, npy, tiff, "
+                                              "values, npz, stack, csr, text, "
+                                              "ragged, lines, stack.tif, png, cbf, csv, zarr, "
+                                              "default and all, with + between "
+                                              "them",
+                                              option);
 }
 
 /* Options with a value: 1 done, 0 not one of these, -1 refused. */

@@ -37,7 +37,7 @@ struct options {
     bool hdf5_inside;                 /* hdf5=inside: libhdf5 in this process */
     size_t hdf5_memory;               /* of a process of its own, bytes; 0: default */
     double hdf5_timeout;              /* seconds of a call there; 0: default */
-    unsigned views;                   /* that are shown, as views_of_word has them */
+    unsigned views;                   /* that are shown, as views_parse makes them */
     int frame_rank;                   /* -1: default */
     unsigned first;                   /* number of the first frame: 0 or 1 */
     unsigned max_open;                /* HDF5 files of a folder, at a time */

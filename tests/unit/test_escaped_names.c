@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/link_names.h"
+#include "fs/escaped_names.h"
 
 static bool is_file_name(const char *name)
 {

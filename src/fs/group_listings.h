@@ -10,8 +10,8 @@
  * The links of a group are read once for all readers that list it at the same time, by whatever
  * path, unless they change meanwhile. Listings that are not read to the end are dropped when
  * others need the memory: there is a common limit. */
-#ifndef SPARSEFS_FS_KEPT_LINKS_H
-#define SPARSEFS_FS_KEPT_LINKS_H
+#ifndef SPARSEFS_FS_GROUP_LISTINGS_H
+#define SPARSEFS_FS_GROUP_LISTINGS_H
 
 #include "fs/node.h"
 #include "sparsefs/sparsefs.h"

@@ -1,5 +1,5 @@
 /* Percent-encoding of link names (as RFC 3986, section 2.1, spells it). */
-#include "fs/link_names.h"
+#include "fs/escaped_names.h"
 
 #include <ctype.h>
 #include <inttypes.h>

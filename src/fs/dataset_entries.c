@@ -1,5 +1,5 @@
 /* Fixed names in the directory of a dataset. */
-#include "fs/entry_names.h"
+#include "fs/dataset_entries.h"
 
 #include <stddef.h>
 #include <string.h>

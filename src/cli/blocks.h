@@ -1,6 +1,6 @@
 /* A dataset cut into slabs of bounded size that are gone through one by one. */
-#ifndef SPARSEFS_CLI_SLABS_H
-#define SPARSEFS_CLI_SLABS_H
+#ifndef SPARSEFS_CLI_BLOCKS_H
+#define SPARSEFS_CLI_BLOCKS_H
 
 #include "cli/cli.h"
 

@@ -1,7 +1,7 @@
 /* HDF5 link names as file names. Nearly all are the same; the others are percent-encoded, so that
  * every link has exactly one file name and no name means anything to a path walk. */
-#ifndef SPARSEFS_FS_LINK_NAMES_H
-#define SPARSEFS_FS_LINK_NAMES_H
+#ifndef SPARSEFS_FS_ESCAPED_NAMES_H
+#define SPARSEFS_FS_ESCAPED_NAMES_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* Groups by file and address: those of which a listing is kept, and those that were changed. */
-#include "fs/kept_links.h"
+#include "fs/group_listings.h"
 
 #include <errno.h>
 #include <pthread.h>

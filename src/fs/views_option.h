@@ -1,8 +1,8 @@
 /* The words of the option views=: which views a mount shows. */
-#ifndef SPARSEFS_FS_VIEW_WORDS_H
-#define SPARSEFS_FS_VIEW_WORDS_H
+#ifndef SPARSEFS_FS_VIEWS_OPTION_H
+#define SPARSEFS_FS_VIEWS_OPTION_H
 
-#include <stddef.h>
+#include <stdbool.h>
 
 #include "view/view.h"
 
@@ -16,7 +16,8 @@
      1u << VIEW_ZARRAY | 1u << VIEW_ZATTRS)
 #define DEFAULT_VIEWS (ALL_VIEWS & ~ASKED_VIEWS)
 
-/* The kinds that a word stands for ("raw", "stack", ..., "default", "all"); 0: it is none. */
-unsigned views_of_word(const char *word, size_t n);
+/* Kinds that words with + between them stand for ("raw+stack", ..., "default", "all"). false: one of them is
+ * none. */
+bool views_parse(const char *value, unsigned *views);
 
 #endif

@@ -155,3 +155,33 @@ void reserve(struct cache *cache, size_t bytes)
         ;
     reserve_now(cache, bytes);
 }
+
+/* ---- The limits ---- */
+
+void cache_limit_chunks(struct cache *cache, size_t most)
+{
+    cache->most_of_chunk = most;
+}
+
+size_t cache_chunk_limit(const struct cache *cache)
+{
+    return cache->most_of_chunk;
+}
+
+size_t cache_limit(const struct cache *cache)
+{
+    return cache->limit;
+}
+
+void cache_set_limit(struct cache *cache, size_t limit)
+{
+    pthread_mutex_lock(&cache->lock);
+    cache->limit = limit;
+    policy_set_limit(cache);
+    while (cache->used > limit && evict_clean(cache))
+        ;
+    encoders_wake(cache);
+    pthread_cond_broadcast(&cache->freed); /* waiting threads may have room now */
+    pool_set_limit(&cache->pool, limit);
+    pthread_mutex_unlock(&cache->lock);
+}

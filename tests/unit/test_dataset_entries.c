@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/entry_names.h"
+#include "fs/dataset_entries.h"
 #include "fs/frame_names.h"
 #include "fs/inode.h"
 

@@ -1,6 +1,6 @@
 /* What lies in the directory of a dataset: a fixed table of names. */
-#ifndef SPARSEFS_FS_ENTRY_NAMES_H
-#define SPARSEFS_FS_ENTRY_NAMES_H
+#ifndef SPARSEFS_FS_DATASET_ENTRIES_H
+#define SPARSEFS_FS_DATASET_ENTRIES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,13 @@
 /* The words of the option views=. */
-#include "fs/view_words.h"
+#include "fs/views_option.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #define VIEW(kind) (1u << VIEW_##kind)
 #define CSR_VIEWS  (VIEW(CSR_INDPTR) | VIEW(CSR_INDICES) | VIEW(CSR_DATA) | VIEW(CSR_TOML))
 
-unsigned views_of_word(const char *word, size_t n)
+static unsigned views_of_word(const char *word, size_t n)
 {
     static const struct {
         const char *word;
@@ -35,4 +36,19 @@ unsigned views_of_word(const char *word, size_t n)
         if (strlen(words[i].word) == n && memcmp(words[i].word, word, n) == 0)
             return words[i].views;
     return 0;
+}
+
+bool views_parse(const char *value, unsigned *views)
+{
+    *views = 0;
+    for (const char *word = value;; word++) {
+        size_t n = strcspn(word, "+");
+        unsigned more = views_of_word(word, n);
+        if (!more)
+            return false;
+        *views |= more;
+        word += n;
+        if (*word == '\0')
+            return true;
+    }
 }

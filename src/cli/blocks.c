@@ -1,5 +1,5 @@
 /* Cutting a dataset into slabs. */
-#include "cli/slabs.h"
+#include "cli/blocks.h"
 
 #include <errno.h>
 #include <stdlib.h>
