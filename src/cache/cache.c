@@ -8,7 +8,6 @@
 #include <utlist.h>
 
 #include "cache/private.h"
-#include "common/interrupt.h"
 #include "common/thread_pool.h"
 #include "chunk/piece.h"
 #include "store/store.h"

@@ -6,7 +6,7 @@
 #include "cache/private.h"
 #include "common/interrupt.h"
 #include "common/size.h"
-#include "chunk/heap_form.h"
+#include "chunk/variable_form.h"
 #include "chunk/piece.h"
 #include "store/store.h"
 
@@ -54,7 +54,7 @@ static int add_row(void *context, size_t in_source, size_t in_chunk, size_t byte
     (void)in_chunk;
     const void *sequences = added->elements + in_source;
     uint64_t n = bytes / added->layout->element_size;
-    added->bytes = size_sum(added->bytes, heap_form_added(added->layout, sequences, n));
+    added->bytes = size_sum(added->bytes, variable_form_added(added->layout, sequences, n));
     return 0;
 }
 
@@ -65,7 +65,7 @@ static size_t added_bytes(const struct layout *layout, const struct chunk_change
     if (change->erases)
         return 0;
     if (!change->count)
-        return heap_form_added(layout, change->values, change->positions->elements);
+        return variable_form_added(layout, change->values, change->positions->elements);
     box_each_row(&(struct box_shape){layout->rank, change->count, layout->element_size},
                  (struct box_place){change->from.dims, change->from.start},
                  (struct box_place){layout->chunk_dims, change->start}, add_row, &added);
@@ -77,7 +77,7 @@ static size_t with_heap(const struct layout *layout, const struct chunk_change *
                         size_t old_bytes, size_t bytes)
 {
     uint64_t n = change->erases ? 0 : changed_elements(layout, change);
-    return size_sum(bytes, heap_form_bytes(layout, old_bytes, n, added_bytes(layout, change)));
+    return size_sum(bytes, variable_form_bytes(layout, old_bytes, n, added_bytes(layout, change)));
 }
 
 /* Memory of the packed form that a change makes out of one of old_bytes, and while it is made. */

@@ -7,7 +7,7 @@
 
 #include "cache/private.h"
 #include "common/thread.h"
-#include "chunk/heap_form.h"
+#include "chunk/variable_form.h"
 
 /* Encoding begins when dirty chunks take more than this share of the limit. */
 #define DIRTY_SHARE 4
@@ -150,7 +150,7 @@ static void insert(struct layout *layout, struct writing *writings, size_t n)
 static size_t rest_bytes(const struct chunk *chunk)
 {
     return chunk->dataset->layout->slots
-               ? heap_form_bytes(chunk->dataset->layout, chunk->form_bytes, 0, 0)
+               ? variable_form_bytes(chunk->dataset->layout, chunk->form_bytes, 0, 0)
                : chunk->form_bytes;
 }
 

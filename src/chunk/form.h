@@ -95,7 +95,7 @@ int form_take(const struct layout *layout, struct runs *positions, const void *v
 int form_erase(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, struct pool *pool, struct cache_form *form);
 
-/* The same of values as they are, without what they may lead to (heap_form.c). */
+/* The same of values as they are, without what they may lead to (variable_form.c). */
 int form_merge(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, const void *values, struct pool *pool,
                struct cache_form *form);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "chunk/form.h"
-#include "chunk/heap_form.h"
+#include "chunk/variable_form.h"
 #include "common/memory_pool.h"
 #include "layout/layout.h"
 
@@ -84,7 +84,7 @@ int form_write(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, const void *values, struct pool *pool,
                struct cache_form *form)
 {
-    return layout->slots ? heap_form_write(layout, old, positions, values, pool, form)
+    return layout->slots ? variable_form_write(layout, old, positions, values, pool, form)
                          : form_merge(layout, old, positions, values, pool, form);
 }
 
@@ -92,7 +92,7 @@ int form_take(const struct layout *layout, struct runs *positions, const void *v
               struct pool *pool, struct cache_form *form)
 {
     if (layout->slots) {
-        int failed = heap_form_write(layout, NULL, positions, values, pool, form);
+        int failed = variable_form_write(layout, NULL, positions, values, pool, form);
         runs_free(positions);
         return failed;
     }
@@ -125,6 +125,6 @@ int form_remove(const struct layout *layout, const struct cache_form *old,
 int form_erase(const struct layout *layout, const struct cache_form *old,
                const struct runs *positions, struct pool *pool, struct cache_form *form)
 {
-    return layout->slots ? heap_form_write(layout, old, positions, NULL, pool, form)
+    return layout->slots ? variable_form_write(layout, old, positions, NULL, pool, form)
                          : form_remove(layout, old, positions, pool, form);
 }

@@ -1,11 +1,11 @@
 /* Committing a file: what is in memory, of its datasets and of libhdf5, goes to the store, which makes it
  * durable (store/commit.c). Several that wait for it are served by one commit. */
-#include <errno.h>
 #include <string.h>
 
 #include "cache/cache.h"
 #include "common/log.h"
 #include "dataset/private.h"
+#include "dataset/read_ahead.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -153,6 +153,20 @@ int sfs_flush_finished(struct sfs_file *file)
 {
     int left;
     return flush(file, false, &left);
+}
+
+int sfs_flush_dataset(struct sfs_dataset *dataset, bool evict)
+{
+    USING(dataset);
+    if (!dataset->cache) /* libhdf5 reads and writes it */
+        return 0;
+    int error = cache_flush(dataset->file->cache, dataset->cache);
+    if (evict) {
+        ahead_forget(dataset->file->ahead, dataset); /* else a chunk that is being prefetched would
+                                                      * stay */
+        cache_evict(dataset->cache);
+    }
+    return error;
 }
 
 int sfs_settle(struct sfs_file *file)

@@ -6,7 +6,7 @@
 #include "cache/cache.h"
 #include "common/box.h"
 #include "dataset/private.h"
-#include "dataset/transfer.h"
+#include "dataset/transfer_selection.h"
 #include "layout/layout.h"
 #include "selection/selection.h"
 

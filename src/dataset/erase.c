@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "dataset/chunk_parts.h"
 #include "dataset/private.h"
-#include "dataset/transfer.h"
+#include "dataset/transfer_selection.h"
 #include "selection/selection.h"
 
 #define LONG_RUN    64                   /* chunks: intervals of as many elements are long */

@@ -399,8 +399,8 @@ void *dataset_fill(const struct sfs_dataset *dataset, uint64_t *n);
 
 /* Writes packed values to a box piece by piece. *done false: its pieces are not intervals of it;
  * some values may have been written. */
-int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
-                           const struct sfs_defined *defined, const char *values, bool *done);
+int dataset_write_pieces(struct sfs_dataset *dataset, const struct box *box,
+                         const struct sfs_defined *defined, const char *values, bool *done);
 
 /* Writes a box of a dense dataset, through libhdf5; elements packed, in the file's datatype. */
 int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, const void *elements);

@@ -7,7 +7,7 @@
 #include "cache/cache.h"
 #include "dataset/read_ahead.h"
 #include "dataset/private.h"
-#include "dataset/transfer.h"
+#include "dataset/transfer_selection.h"
 #include "dataset/virtual_dataset.h"
 #include "chunk/piece.h"
 

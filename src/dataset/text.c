@@ -11,7 +11,7 @@
 #include "common/size.h"
 #include "common/type_references.h"
 #include "dataset/private.h"
-#include "dataset/ordinary_elements.h"
+#include "dataset/variable_by_libhdf5.h"
 #include "dataset/references.h"
 #include "dataset/sequences.h"
 #include "dataset/virtual_dataset.h"

@@ -4,7 +4,7 @@
 
 #include "dataset/unused_space.h"
 #include "format/cursor.h"
-#include "format/dense_tree.h"
+#include "format/btree2_of_heap.h"
 #include "format/fractal_heap.h"
 
 #define COUNTS_ORDER  0x01 /* flags of an attribute info message */
@@ -103,15 +103,15 @@ static int look_at_many(struct looking *looking, const struct places *places)
     if (error)
         return error;
     size_t id = fractal_heap_id_bytes(many.heap);
-    struct dense_tree names = {places->names, TREE_ATTRIBUTE_NAMES, id + NAME_BYTES,
-                               &blocks,       look_at_record,       &many};
-    struct dense_tree order = {places->order, TREE_ATTRIBUTE_ORDER, id + ORDER_BYTES, &blocks, NULL,
-                               NULL};
+    struct heap_btree2 names = {places->names, TREE_ATTRIBUTE_NAMES, id + NAME_BYTES,
+                                &blocks,       look_at_record,       &many};
+    struct heap_btree2 order = {
+        places->order, TREE_ATTRIBUTE_ORDER, id + ORDER_BYTES, &blocks, NULL, NULL};
     error = fractal_heap_each_block(many.heap, &blocks, &looking->why);
     if (!error)
-        error = dense_tree_walk(looking->store, &looking->superblock, &names, &looking->why);
+        error = heap_btree2_walk(looking->store, &looking->superblock, &names, &looking->why);
     if (!error && places->order != NO_ADDRESS)
-        error = dense_tree_walk(looking->store, &looking->superblock, &order, &looking->why);
+        error = heap_btree2_walk(looking->store, &looking->superblock, &order, &looking->why);
     fractal_heap_close(many.heap);
     return error;
 }

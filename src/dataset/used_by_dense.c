@@ -5,7 +5,7 @@
 
 #include "common/box.h"
 #include "dataset/unused_space.h"
-#include "format/chunk_tree.h"
+#include "format/btree1_of_chunks.h"
 #include "format/plain_dataset.h"
 
 #define CHUNK "chunk"
@@ -71,8 +71,8 @@ static int look_at_chunks(struct looking *looking, const struct plain_dataset *d
     (void)box_product(dataset->chunk_dims, dataset->dataspace.rank, dataset->type.size, &bytes);
     switch (dataset->chunks) {
     case CHUNKS_IN_OLD_TREE:
-        return chunk_tree_each(looking->store, &looking->superblock, dataset->address,
-                               dataset->dataspace.rank, &blocks, &looking->why);
+        return chunk_btree1_each(looking->store, &looking->superblock, dataset->address,
+                                 dataset->dataspace.rank, &blocks, &looking->why);
     case CHUNKS_SINGLE:
         return looking_add_used(looking, CHUNK, dataset->address, dataset->single_bytes);
     case CHUNKS_IN_A_ROW:

@@ -1,4 +1,4 @@
-/* Filter pipelines: filters that we run ourselves (the table in kinds.c), and any others through
+/* Filter pipelines: filters that we run ourselves (the table in built_in.c), and any others through
  * libhdf5. Buffers in and out; knows nothing of where the bytes come from. Thread-safe.
  *
  * filter_...   pipelines of our own filters only, in buffers of the caller

@@ -1,5 +1,5 @@
 /* What the parts of a pipeline are made of: a filter is one struct filter_kind (or one for each
- * kind of parameters that it takes), in a file of its own, and stands in the table of kinds.c.
+ * kind of parameters that it takes), in a file of its own, and stands in the table of built_in.c.
  * Included by this folder only. */
 #ifndef SPARSEFS_FILTER_KIND_H
 #define SPARSEFS_FILTER_KIND_H

@@ -11,7 +11,7 @@
 #include "common/interrupt.h"
 #include "format/checksum.h"
 #include "format/cursor.h"
-#include "format/dense_links.h"
+#include "format/links_in_heap.h"
 #include "format/structure.h"
 #include "store/store.h"
 
@@ -411,8 +411,8 @@ static int read_messages(struct reader *reader, const struct object_header *head
     if (!error && info.heap != NO_ADDRESS)
         return object_header_find(header, MESSAGE_LINK)
                    ? why_unsupported(reader->why, "links in two places")
-                   : dense_links_each(reader->store, reader->superblock, &info, add_dense, reader,
-                                      reader->why);
+                   : heap_links_each(reader->store, reader->superblock, &info, add_dense, reader,
+                                     reader->why);
     for (size_t i = 0; i < header->n_messages && !error; i++)
         if (header->message[i].type == MESSAGE_LINK)
             error = add_message(reader, &header->message[i]);

@@ -1,6 +1,6 @@
 /* The links of a group (HDF5 file format specification, sections III.A.1, III.B, III.C, III.D and
  * IV.A.2.c, g, r): of symbol tables, of messages in the group's header, and of the heap of a large
- * group of the newer kind (dense_links.h). */
+ * group of the newer kind (links_in_heap.h). */
 #ifndef SPARSEFS_FORMAT_LINKS_H
 #define SPARSEFS_FORMAT_LINKS_H
 

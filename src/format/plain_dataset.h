@@ -9,7 +9,7 @@
 
 /* Where chunks are. */
 enum plain_chunks {
-    CHUNKS_IN_OLD_TREE, /* a B-tree of version 1 (chunk_tree.h) */
+    CHUNKS_IN_OLD_TREE, /* a B-tree of version 1 (btree1_of_chunks.h) */
     CHUNKS_SINGLE,      /* there is one */
     CHUNKS_IN_A_ROW,    /* all that the max dims can have, without an index */
     CHUNKS_INDEXED,     /* in an index of the newer kinds */

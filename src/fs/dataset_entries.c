@@ -2,7 +2,6 @@
 #include "fs/dataset_entries.h"
 
 #include <stddef.h>
-#include <string.h>
 
 static const struct entry_name dataset_names[] = {
     {"dataset.json", ENTRY_VIEW + VIEW_DATASET_JSON, VIEW_DATASET_JSON},

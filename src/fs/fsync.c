@@ -1,6 +1,4 @@
 /* fsync, of a file or a directory: what was written before is durable when it is answered. */
-#include <errno.h>
-
 #include "fs/fresh_frames.h"
 #include "fs/open.h"
 #include "fs/read_defined.h"

@@ -163,7 +163,7 @@ int mount_new_frame(struct mount *mount, struct inode directory, const char *nam
 bool mount_parse_name(struct mount *mount, struct inode directory, const char *name,
                       struct inode *inode);
 
-/* ---- remove_frame.c ---- */
+/* ---- remove_name.c ---- */
 
 /* Takes the name of a view of a frame away (removed_names.h), but not with -o strict, and not that of one
  * which cannot be written or is only coming to be: refused, and told. -ENOENT. */

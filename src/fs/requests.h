@@ -1,7 +1,9 @@
-/* The requests that change something, of which each file named here has one subject;
- * requests.c, which has those that read, puts all of them into one table. */
+/* The requests of FUSE, of which each file named here has one subject; requests.c, which has what is left,
+ * puts all of them into one table. */
 #ifndef SPARSEFS_FS_REQUESTS_H
 #define SPARSEFS_FS_REQUESTS_H
+
+#include <errno.h>
 
 #include "fs/mount.h"
 
@@ -16,6 +18,17 @@ static inline bool error_may_have_changed(int error)
     return error != -EINVAL && error != -EFBIG && error != -EROFS && error != -EOPNOTSUPP;
 }
 
+/* ---- capabilities.c ---- */
+
+void on_init(void *data, struct fuse_conn_info *connection);
+
+/* ---- read_requests.c ---- */
+
+void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
+             struct fuse_file_info *info);
+void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int whence,
+              struct fuse_file_info *info);
+
 /* ---- write.c, fsync.c, setattr.c, fallocate.c ---- */
 
 void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n, off_t offset,
@@ -27,14 +40,14 @@ void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset,
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 
-/* ---- group_requests.c ---- */
+/* ---- mkdir_rmdir.c ---- */
 
 void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode);
 void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name);
 void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name);
 void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name);
 
-/* ---- temporary_requests.c ---- */
+/* ---- create_unlink_rename.c ---- */
 
 void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name);
 void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device);

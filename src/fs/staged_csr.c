@@ -11,7 +11,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "fs/daemon/commit_and_share.h"
-#include "fs/growing_bytes.h"
+#include "fs/temporary_content.h"
 #include "fs/temporary.h"
 #include "fs/staged_writes.h"
 

@@ -281,9 +281,9 @@ struct filter_image {
 int filter_image_make(const struct sfs_filter *filter, int outer, struct filter_image *image);
 
 /* Whether n bytes can be given to one of libhdf5's own filters to be undone or applied without
- * harm (filter_guard.c): they and the parameters agree. Of other filters nothing is known: true. */
-bool filter_guard_decode(const struct sfs_filter *filter, const void *bytes, size_t n, size_t most);
-bool filter_guard_encode(const struct sfs_filter *filter, size_t n);
+ * harm (check_filter_parameters.c): they and the parameters agree. Of other filters nothing is known: true. */
+bool filter_check_decode(const struct sfs_filter *filter, const void *bytes, size_t n, size_t most);
+bool filter_check_encode(const struct sfs_filter *filter, size_t n);
 
 /* Describes a datatype (describe_type.c); freed with hdf5_type_free. */
 int type_describe(hid_t type, struct sfs_type *description);
@@ -309,7 +309,7 @@ int dataset_write_box(const struct open_dataset *dataset, const uint64_t *start,
 /* -EOPNOTSUPP: what it shows is not in this file. */
 int dataset_check_storage(const struct open_dataset *dataset);
 
-/* ---- Elements as structured chunks store them in sequences (stored_elements.c) ---- */
+/* ---- Elements as structured chunks store them in sequences (variable_as_stored.c) ---- */
 
 struct box;
 

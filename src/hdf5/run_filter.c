@@ -215,8 +215,8 @@ static int run(const struct sfs_filter *filter, bool decoding, struct handover *
         error = register_hand();
     if (error)
         return error;
-    if (decoding ? !filter_guard_decode(filter, work->in, work->in_size, work->most)
-                 : !filter_guard_encode(filter, work->in_size))
+    if (decoding ? !filter_check_decode(filter, work->in, work->in_size, work->most)
+                 : !filter_check_encode(filter, work->in_size))
         return failed_for(filter, failure, "the parameters of filter %d do not fit the bytes");
 
     struct filter_image image;

@@ -289,7 +289,7 @@ int commit_check_writable(struct store *store);
  * or is the last one to use the store. */
 int settle(struct store *store);
 
-/* ---- neighbour_files.c ---- */
+/* ---- trusted_neighbours.c ---- */
 
 /* Whether a file that was found beside the store's may be trusted and written to: a regular file
  * with one name, of an owner who may write the store's file, and writable only for those who may.

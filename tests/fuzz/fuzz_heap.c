@@ -13,7 +13,7 @@
 #include "format/section_heap.h"
 #include "format/variable_slots.h"
 #include "format/structure.h"
-#include "chunk/heap_form.h"
+#include "chunk/variable_form.h"
 #include "layout/layout.h"
 
 #define MOST_INNER 3 /* elements of a sequence that has slots */
@@ -259,7 +259,8 @@ static void change(const unsigned char *heap, size_t n, const uint8_t *elements,
         }
         const char *written = round % 2 ? NULL : given;
         struct cache_form form;
-        int error = k == 0 ? -1 : heap_form_write(&layout, &old, &positions, written, &pool, &form);
+        int error =
+            k == 0 ? -1 : variable_form_write(&layout, &old, &positions, written, &pool, &form);
         if (!error) {
             compare(&old, &form, &positions, written, slots);
             form_free(&old, &pool);

@@ -1,7 +1,7 @@
 /* Links by the index of their names. */
-#include "format/dense_links.h"
+#include "format/links_in_heap.h"
 
-#include "format/dense_tree.h"
+#include "format/btree2_of_heap.h"
 #include "format/fractal_heap.h"
 
 #define HASH_BYTES  4
@@ -25,9 +25,9 @@ static int use_record(void *context, struct cursor *record)
     return error ? error : walk->function(walk->context, &message, hash);
 }
 
-int dense_links_each(struct store *store, const struct superblock *superblock,
-                     const struct link_info *info, dense_link_function function, void *context,
-                     struct why *why)
+int heap_links_each(struct store *store, const struct superblock *superblock,
+                    const struct link_info *info, dense_link_function function, void *context,
+                    struct why *why)
 {
     struct walk walk = {.function = function, .context = context, .why = why};
     int error =
@@ -35,15 +35,15 @@ int dense_links_each(struct store *store, const struct superblock *superblock,
     if (error)
         return error;
     size_t id = fractal_heap_id_bytes(walk.heap);
-    struct dense_tree names = {info->index,  TREE_LINK_NAMES, HASH_BYTES + id,
-                               info->blocks, use_record,      &walk};
-    struct dense_tree order = {
+    struct heap_btree2 names = {info->index,  TREE_LINK_NAMES, HASH_BYTES + id,
+                                info->blocks, use_record,      &walk};
+    struct heap_btree2 order = {
         info->by_order, TREE_LINK_ORDER, ORDER_BYTES + id, info->blocks, NULL, NULL};
-    error = dense_tree_walk(store, superblock, &names, why);
+    error = heap_btree2_walk(store, superblock, &names, why);
     if (!error && info->blocks)
         error = fractal_heap_each_block(walk.heap, info->blocks, why);
     if (!error && info->blocks && info->by_order != NO_ADDRESS)
-        error = dense_tree_walk(store, superblock, &order, why);
+        error = heap_btree2_walk(store, superblock, &order, why);
     fractal_heap_close(walk.heap);
     return error;
 }

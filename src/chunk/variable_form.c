@@ -1,5 +1,5 @@
 /* Merging packed values that lead into heaps, and making the heap that the merged ones lead into. */
-#include "chunk/heap_form.h"
+#include "chunk/variable_form.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static size_t place_of(const struct slots *slots, uint64_t i, size_t k)
     return (size_t)i * slots->size + slots->slot[k].at;
 }
 
-size_t heap_form_added(const struct layout *layout, const void *elements, uint64_t n)
+size_t variable_form_added(const struct layout *layout, const void *elements, uint64_t n)
 {
     const struct slots *slots = layout->slots;
     size_t added = 0;
@@ -50,7 +50,7 @@ size_t heap_form_added(const struct layout *layout, const void *elements, uint64
     return added;
 }
 
-size_t heap_form_bytes(const struct layout *layout, size_t old_bytes, uint64_t n, size_t added)
+size_t variable_form_bytes(const struct layout *layout, size_t old_bytes, uint64_t n, size_t added)
 {
     size_t values = size_product(layout->element_size, size_of(n));
     size_t bytes = size_sum(size_product(old_bytes, 2), size_product(values, 2));
@@ -276,9 +276,9 @@ static int write_elements(const struct layout *layout, const struct making *maki
     return error;
 }
 
-int heap_form_write(const struct layout *layout, const struct cache_form *old,
-                    const struct runs *positions, const void *elements, struct pool *pool,
-                    struct cache_form *form)
+int variable_form_write(const struct layout *layout, const struct cache_form *old,
+                        const struct runs *positions, const void *elements, struct pool *pool,
+                        struct cache_form *form)
 {
     static const struct cache_form nothing;
     struct making making = {.slots = layout->slots,
@@ -290,7 +290,7 @@ int heap_form_write(const struct layout *layout, const struct cache_form *old,
     making.old_heap = making.old->heap;
     if (making.old_heap)
         making.old_end = making.old->heap_size - CHECKSUM_BYTES;
-    making.added = heap_form_added(layout, elements, making.n);
+    making.added = variable_form_added(layout, elements, making.n);
     if (making.added > SIZE_MAX / 4)
         return -EINVAL;
     int error = write_elements(layout, &making, positions, pool, form);

@@ -21,8 +21,8 @@ static bool are_runs(const struct sfs_defined *defined, uint64_t all)
            defined->interval[defined->n].index == defined->elements;
 }
 
-int dataset_write_in_order(struct sfs_dataset *dataset, const struct box *box,
-                           const struct sfs_defined *defined, const char *values, bool *done)
+int dataset_write_pieces(struct sfs_dataset *dataset, const struct box *box,
+                         const struct sfs_defined *defined, const char *values, bool *done)
 {
     const struct layout *layout = &dataset->layout;
     uint64_t all, place, first, n;

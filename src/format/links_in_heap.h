@@ -1,7 +1,7 @@
 /* Where links of large groups of the newer kind are: in a fractal heap, which a version 2 B-tree of
  * their names leads into (HDF5 file format specification, sections III.A.2, III.G and IV.A.2.c). */
-#ifndef SPARSEFS_FORMAT_DENSE_LINKS_H
-#define SPARSEFS_FORMAT_DENSE_LINKS_H
+#ifndef SPARSEFS_FORMAT_LINKS_IN_HEAP_H
+#define SPARSEFS_FORMAT_LINKS_IN_HEAP_H
 
 #include "format/plain_headers.h"
 
@@ -21,8 +21,8 @@ struct link_info {
 
 /* Does it with every link of a group, in no order. Stops at the first error and returns it. Errors
  * as of plain_headers.h, and -EINTR (interrupt.h). */
-int dense_links_each(struct store *store, const struct superblock *superblock,
-                     const struct link_info *info, dense_link_function function, void *context,
-                     struct why *why);
+int heap_links_each(struct store *store, const struct superblock *superblock,
+                    const struct link_info *info, dense_link_function function, void *context,
+                    struct why *why);
 
 #endif

@@ -1,5 +1,5 @@
 /* Walking through a B-tree of chunks. */
-#include "format/chunk_tree.h"
+#include "format/btree1_of_chunks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -79,8 +79,8 @@ static int walk_node(const struct walk *walk, uint64_t address, int level)
     return error;
 }
 
-int chunk_tree_each(struct store *store, const struct superblock *superblock, uint64_t address,
-                    int rank, const struct plain_blocks *blocks, struct why *why)
+int chunk_btree1_each(struct store *store, const struct superblock *superblock, uint64_t address,
+                      int rank, const struct plain_blocks *blocks, struct why *why)
 {
     const struct walk walk = {store, superblock, blocks, 8 + 8 * ((size_t)rank + 1), why};
     return walk_node(&walk, address, ANY_LEVEL);

@@ -193,7 +193,7 @@ static bool scale_decodes(const struct sfs_filter *filter, const unsigned char *
     return bits <= full && (filter->values[SCALE_ELEMENTS] * bits + 7) / 8 <= n - SCALE_HEAD_BYTES;
 }
 
-bool filter_guard_decode(const struct sfs_filter *filter, const void *bytes, size_t n, size_t most)
+bool filter_check_decode(const struct sfs_filter *filter, const void *bytes, size_t n, size_t most)
 {
     uint64_t all, packed_bits;
     switch (filter->id) {
@@ -211,7 +211,7 @@ bool filter_guard_decode(const struct sfs_filter *filter, const void *bytes, siz
     }
 }
 
-bool filter_guard_encode(const struct sfs_filter *filter, size_t n)
+bool filter_check_encode(const struct sfs_filter *filter, size_t n)
 {
     uint64_t all, packed_bits;
     switch (filter->id) {

@@ -1,12 +1,13 @@
 /* Transfers of selections that are checked first and done later. The dataset's dims must not change
  * meanwhile, and what is described by the arguments must stay. */
-#ifndef SPARSEFS_DATASET_TRANSFER_H
-#define SPARSEFS_DATASET_TRANSFER_H
+#ifndef SPARSEFS_DATASET_TRANSFER_SELECTION_H
+#define SPARSEFS_DATASET_TRANSFER_SELECTION_H
 
 #include <stdbool.h>
 
 struct sfs_dataset;
 struct sfs_encoded;
+struct runs;
 struct selection;
 struct transfer;
 
@@ -26,5 +27,8 @@ int transfer_check_write(const struct transfer *transfer);
 
 int transfer_read(struct transfer *transfer);
 int transfer_write(struct transfer *transfer);
+
+/* Writes packed elements to positions in the dataset; takes over the runs. Errors of transfer_write. */
+int transfer_write_runs(struct sfs_dataset *dataset, struct runs *runs, const void *packed);
 
 #endif

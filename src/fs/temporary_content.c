@@ -1,5 +1,5 @@
 /* Anonymous mappings. */
-#include "fs/growing_bytes.h"
+#include "fs/temporary_content.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Elements with parts of variable length of ordinary datasets, which libhdf5 reads and writes: in
  * the form that sfs_read_elements and sfs_write have of structured ones. */
-#include "dataset/ordinary_elements.h"
+#include "dataset/variable_by_libhdf5.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -281,4 +281,9 @@ int elements_as_stored(struct sfs_dataset *dataset, const void *elements, uint64
     }
     slots_free(calling.slots);
     return error;
+}
+
+bool ordinary_is(const struct sfs_dataset *dataset)
+{
+    return !dataset->sparse && dataset->info.type.has_pointers;
 }

@@ -9,11 +9,11 @@
 #include "common/log.h"
 #include "dataset/chunk_parts.h"
 #include "common/search.h"
-#include "dataset/ordinary_elements.h"
+#include "dataset/variable_by_libhdf5.h"
 #include "dataset/private.h"
 #include "dataset/references.h"
 #include "dataset/sequences.h"
-#include "dataset/transfer.h"
+#include "dataset/transfer_selection.h"
 #include "hdf5/hdf5.h"
 #include "selection/selection.h"
 
@@ -301,25 +301,6 @@ static int write_part(void *context, const struct part *part)
     return error;
 }
 
-/* Whether elements are of variable length and libhdf5's. */
-static bool has_dense_sequences(const struct sfs_dataset *dataset)
-{
-    const struct sfs_type *type = &dataset->info.type;
-    return type->class == SFS_VARIABLE && (type->is_string || !type->base->has_pointers);
-}
-
-/* Whether libhdf5 reads and writes elements with parts of variable length. */
-static bool is_ordinary(const struct sfs_dataset *dataset)
-{
-    return !dataset->sparse && dataset->info.type.has_pointers;
-}
-
-static int write_ordinary(struct sfs_dataset *dataset, const struct box *box, const void *buffer)
-{
-    return has_dense_sequences(dataset) ? dataset_write_dense_sequences(dataset, box, buffer)
-                                        : ordinary_write(dataset, box, buffer);
-}
-
 int dataset_check_writable(const struct sfs_dataset *dataset)
 {
     if (dataset->info.type.has_pointers && !sequences_are_read(dataset))
@@ -345,14 +326,6 @@ int dataset_check_box(struct sfs_dataset *dataset, const struct box *box)
         last = last * dataset->layout.dims[i] + box->start[i] + box->count[i] - 1;
     }
     return check_range(dataset, first, last - first + 1);
-}
-
-int dataset_put_box(struct sfs_dataset *dataset, const struct box *box, const void *elements)
-{
-    if (dataset->layout.ops->write)
-        return cache_write_past(dataset->cache, box, elements);
-    return dataset->layout.ops->insert ? cache_write_box(dataset->cache, box, elements)
-                                       : dataset_write_dense(dataset, box, elements);
 }
 
 /* It is done in batches: what cannot be written is refused before the first. */
@@ -439,8 +412,7 @@ int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *typ
     return error;
 }
 
-/* Writes packed elements to positions in the dataset. Takes over the runs. */
-static int write_runs(struct sfs_dataset *dataset, struct runs *runs, const void *packed)
+int transfer_write_runs(struct sfs_dataset *dataset, struct runs *runs, const void *packed)
 {
     size_t size = dataset->info.type.size;
     struct transfer transfer = {.dataset = dataset,
@@ -452,83 +424,6 @@ static int write_runs(struct sfs_dataset *dataset, struct runs *runs, const void
         error = transfer_write(&transfer);
     transfer_end(&transfer);
     return error;
-}
-
-int sfs_write(struct sfs_dataset *dataset, const struct sfs_slab *slab, const void *buffer)
-{
-    WRITING(dataset->file);
-    CHANGING(dataset);
-    struct box box;
-    uint64_t n;
-    bool ordinary = is_ordinary(dataset);
-    int error = writing.error || ordinary ? writing.error : dataset_check_writable(dataset);
-    if (!error)
-        error = dataset_box(dataset, slab, &box);
-    if (!error && box_product(box.count, box.rank, 1, &n))
-        error = references_check_given(dataset, buffer, n);
-    if (error)
-        return error;
-    return ordinary ? write_ordinary(dataset, &box, buffer)
-                    : dataset_put_box(dataset, &box, buffer);
-}
-
-int dataset_place_runs(const struct layout *layout, const struct box *box,
-                       const struct sfs_defined *defined, struct runs *runs)
-{
-    uint64_t all, row_length = box->count[layout->rank - 1], first;
-    if (!box_product(box->count, box->rank, 1, &all))
-        return -EINVAL;
-    bool contiguous = box_is_contiguous(layout->rank, box->count, layout->dims, box->start, &first);
-    uint64_t end = 0;
-    int error = 0;
-    for (size_t i = 0; i < defined->n && !error; i++) {
-        uint64_t at = defined->interval[i].first;
-        uint64_t left = defined->interval[i + 1].index - defined->interval[i].index;
-        if (at < end || at > all || left > all - at || left == 0)
-            return -EINVAL;
-        end = at + left;
-        while (left > 0 && !error) {
-            uint64_t in_row = contiguous ? left : row_length - at % row_length;
-            uint64_t n = left < in_row ? left : in_row;
-            uint64_t place =
-                contiguous ? first + at
-                           : box_translate(layout->rank, box->count, at, layout->dims, box->start);
-            error = runs_append(runs, place, place + n);
-            at += n;
-            left -= n;
-        }
-    }
-    return error;
-}
-
-int dataset_write_values(struct sfs_dataset *dataset, const struct box *box,
-                         const struct sfs_defined *defined, const void *values)
-{
-    struct runs runs = {0};
-    bool done;
-    int error = references_check_given(dataset, values, defined->elements);
-    if (!error)
-        error = dataset_write_in_order(dataset, box, defined, values, &done);
-    if (error || done)
-        return error;
-    error = dataset_place_runs(&dataset->layout, box, defined, &runs);
-    if (error) {
-        runs_free(&runs);
-        return error;
-    }
-    return write_runs(dataset, &runs, values);
-}
-
-int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
-                     const struct sfs_defined *defined, const void *values)
-{
-    WRITING(dataset->file);
-    CHANGING(dataset);
-    struct box box;
-    int error = writing.error ? writing.error : dataset_check_writable(dataset);
-    if (!error)
-        error = dataset_box(dataset, slab, &box);
-    return error ? error : dataset_write_values(dataset, &box, defined, values);
 }
 
 /* ---- Reading ---- */
@@ -695,7 +590,7 @@ static int read_elements_once(struct sfs_dataset *dataset, const struct sfs_slab
 int sfs_read_elements(struct sfs_dataset *dataset, const struct sfs_slab *slab, void **elements)
 {
     uint64_t n;
-    return is_ordinary(dataset)
+    return ordinary_is(dataset)
                ? FOLLOWING(dataset->file, read_elements_once(dataset, slab, elements))
                : FOLLOWING(dataset->file, read_variable_once(dataset, NULL, slab, elements, &n));
 }

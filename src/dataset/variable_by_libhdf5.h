@@ -1,7 +1,7 @@
 /* Elements with parts of variable length of datasets that are not structured. For the files of
  * src/dataset, which hold the dims; thread-safe. */
-#ifndef SPARSEFS_DATASET_ORDINARY_ELEMENTS_H
-#define SPARSEFS_DATASET_ORDINARY_ELEMENTS_H
+#ifndef SPARSEFS_DATASET_VARIABLE_BY_LIBHDF5_H
+#define SPARSEFS_DATASET_VARIABLE_BY_LIBHDF5_H
 
 #include "dataset/private.h"
 
@@ -18,5 +18,8 @@ int ordinary_write(struct sfs_dataset *dataset, const struct box *box, const voi
  * -ENOMEM. */
 int elements_as_stored(struct sfs_dataset *dataset, const void *elements, uint64_t n, char **stored,
                        size_t *stored_n);
+
+/* Whether libhdf5 reads and writes the elements, which have parts of variable length. */
+bool ordinary_is(const struct sfs_dataset *dataset);
 
 #endif

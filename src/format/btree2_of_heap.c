@@ -1,6 +1,6 @@
 /* Walking through a B-tree. Counts in it have as many bytes as the most records need that a node, or
  * all under it, can have. */
-#include "format/dense_tree.h"
+#include "format/btree2_of_heap.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +22,7 @@
 struct walk {
     struct store *store;
     const struct superblock *superblock;
-    const struct dense_tree *tree;
+    const struct heap_btree2 *tree;
     uint64_t node_bytes, record_bytes;
     unsigned depth;
     uint64_t total;                       /* records that there are still to be */
@@ -78,7 +78,7 @@ static int tell(const struct walk *walk, const char *name, uint64_t address, uin
 
 static int use_record(struct walk *walk, struct cursor *c, uint64_t node)
 {
-    const struct dense_tree *tree = walk->tree;
+    const struct heap_btree2 *tree = walk->tree;
     const unsigned char *bytes = cursor_bytes(c, walk->record_bytes);
     if (!bytes || walk->total-- == 0)
         return why_damaged(walk->why, NODE " at address %" PRIu64 ": its records", node);
@@ -170,8 +170,8 @@ static int read_header(struct walk *walk, struct child *root)
                     : why_unsupported(walk->why, NAME " at address %" PRIu64, address);
 }
 
-int dense_tree_walk(struct store *store, const struct superblock *superblock,
-                    const struct dense_tree *tree, struct why *why)
+int heap_btree2_walk(struct store *store, const struct superblock *superblock,
+                     const struct heap_btree2 *tree, struct why *why)
 {
     struct walk walk = {.store = store, .superblock = superblock, .tree = tree, .why = why};
     struct child root;
