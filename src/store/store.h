@@ -241,7 +241,7 @@ struct store_reach {
     const char *files; /* in this folder and below they are allowed, too; NULL: none */
     /* What is read is shown to other users than the one that the process runs as: to those whom the
      * mode of its file lets read, and those of `shown` (S_IRGRP, S_IROTH). Files of another owner are refused then,
-     * and those that fewer may read, or find. */
+     * unless they are in `files` and everybody may read them; and those that fewer may read, or find. */
     bool for_others;
     mode_t shown;
     bool is_of_root; /* files of others than root are refused, but for raw data */
@@ -261,7 +261,8 @@ struct store_found {
     struct stat st;
 };
 
-/* -ENOENT: there is none; -EINVAL: it is no regular file; others of open(2); -ENOMEM; and refusals:
+/* -ENOENT: there is none; -EINVAL: it is no regular file; others of open(2) and fcntl(2), which say nothing of the file
+ * (-EMFILE); -ENOMEM; and refusals:
  * -EXDEV: it leads elsewhere, -EDEADLK: into a mount of sparsefs, -EPERM: it would show too much,
  * -EKEYREJECTED: it is not root's, -ELOOP: by too many files or symbolic links. *found only if 0 is
  * returned: then the caller calls store_found_free. It does not wait for a fifo, nor for a commit.
