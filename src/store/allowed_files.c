@@ -245,8 +245,9 @@ static int step(struct walk *walk, const char *part)
     int fd = openat(walk->at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     int error = fd < 0 ? -errno : look_at(fd, &st);
     bool is_other = !error && (st.stx_dev_major != walk->major || st.stx_dev_minor != walk->minor);
-    if (is_other && mounts_is_sparsefs(st.stx_dev_major, st.stx_dev_minor))
-        error = -EDEADLK;
+    int is_ours = is_other ? mounts_is_sparsefs(st.stx_dev_major, st.stx_dev_minor) : 0;
+    if (is_ours)
+        error = is_ours < 0 ? is_ours : -EDEADLK;
     if (!error && !S_ISLNK(st.stx_mode)) {
         go_to(walk, fd, &st);
         return 0;

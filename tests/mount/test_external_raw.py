@@ -521,6 +521,26 @@ def test_files_on_the_mount(mounts, tmp_path):
 
 def test_links_lead_to_files_with_raw_data(mounts, tmp_path):
     """Of a file that a link leads to, the folder of the first one counts."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a part of a mount elsewhere")
+def test_parts_of_a_mount(mounts, tmp_path):
+    """What is left of a mount when its top is gone is one, too."""
+    data = files.integers((2, 3, 4), "<u2")
+    (tmp_path / "r.raw").write_bytes(data.tobytes())
+    first = mounts(make(tmp_path / "first.h5", [("r.raw", 0, 48)], (2, 3, 4)))
+    part = tmp_path / "part"
+    part.mkdir()
+    subprocess.run(["mount", "--bind", first / "d", part], check=True)
+    try:
+        assert first.umount("-l")
+        assert (part / "stack.raw").read_bytes() == data.tobytes()
+        path = make(tmp_path / "x.h5", [("part/stack.raw", 0, 48)], (2, 3, 4))
+        mount = mounts(path, expect_log=True)
+        is_refused(mount, "it leads into a mount of sparsefs")
+    finally:
+        subprocess.run(["umount", part], check=True)
+    assert first.wait() == 0
+
+
     data = files.integers((2, 3, 4), "<u2")
     (tmp_path / "run/sub").mkdir(parents=True)
     (tmp_path / "run/up.raw").write_bytes(data.tobytes())
