@@ -287,9 +287,11 @@ def test_refused_writes_change_nothing(mounts, tmp_path):
     os.link(tmp_path / "in/second.raw", tmp_path / "in/name.raw")
     (tmp_path / "out.raw").write_bytes(raw)
     (tmp_path / "in/book.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + raw)
+    (tmp_path / "in/block.mat").write_bytes(bytes(1024) + b"\x89HDF\r\n\x1a\n" + raw)
     cases = {"gone": ("gone.raw", "No such file"), "out": ("../out.raw", "leads out"),
              "names": ("name.raw", "it has more names than one"), "self": ("x.h5", "it is the HDF5 file itself"),
-             "journal": ("x.h5.journal", "belongs to it"), "hdf5": ("book.h5", "it is an HDF5 file")}
+             "journal": ("x.h5.journal", "belongs to it"), "hdf5": ("book.h5", "it is an HDF5 file"),
+             "block": ("block.mat", "it is an HDF5 file")}
     path = tmp_path / "in/x.h5"
     make(path, [("first.raw", 0, 100)], (1, 50), name="sound")
     for name, (file, _) in cases.items():
