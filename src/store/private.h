@@ -89,7 +89,7 @@ struct store {
     const struct store_found *found; /* while opening: it, not the path, is used; or NULL */
     struct why *why;                 /* until store_opened: takes its errors; NULL: the log does */
     int folder;               /* that the file is in: all names in it are used relative to it */
-    pthread_mutex_t raw_lock; /* guards the next two (external_raw_unsynced.c): */
+    pthread_mutex_t raw_lock; /* guards the next two; held while files are synced: */
     struct raw *raw;          /* files that are to be synced, the longest written first */
     unsigned n_raw;
     pthread_mutex_t folder_lock; /* folder_lock keeps the folder open, for users who do not hold

@@ -283,7 +283,7 @@ int store_open_raw(const struct store *store, const char *name, int *fd, const c
 
 /* Something was written to a file of external raw data, by this descriptor, which is taken over: the
  * next commit makes it durable, or earlier if there are many such files. Errors of fsync(2), then of
- * another one; -ENOMEM: this one is synced and closed. */
+ * another one; -ENOMEM, errors of fstat(2): this one is synced and closed. */
 int store_raw_written(struct store *store, int fd);
 
 /* Words for a refusal of store_find; NULL: the error is no refusal. */

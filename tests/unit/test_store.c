@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -92,6 +93,8 @@ static int sync_error;
 static bool has_disk;
 static long syncs;
 
+static void (*in_fsync)(int fd);
+
 static bool is_a(int fd)
 {
     struct stat st, a;
@@ -117,6 +120,8 @@ WRAPPED int __wrap_fdatasync(int fd)
 WRAPPED int __wrap_fsync(int fd)
 {
     bool fails = is_a(fd) ? !is_synced(fd) : event();
+    if (!fails && in_fsync)
+        in_fsync(fd);
     return fails ? -1 : __real_fsync(fd);
 }
 
@@ -873,6 +878,65 @@ static void an_error_at_any_step_is_reported_and_the_commit_can_be_repeated(void
     }
 }
 
+/* ---- External raw data ---- */
+
+#define RAW_FILES 65 /* one more than may be unsynced */
+
+static struct store *raw_store;
+static ino_t first_raw;
+static atomic_bool is_syncing, is_synced_now, has_committed;
+
+static int open_raw(int i)
+{
+    char name[16];
+    snprintf(name, sizeof(name), "raw%d", i);
+    int fd = open(name, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* The first file takes its time: a commit that does not wait for it ends meanwhile. */
+static void sync_slowly(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0 || st.st_ino != first_raw)
+        return;
+    atomic_store(&is_syncing, true);
+    for (int i = 0; i < 300 && !atomic_load(&has_committed); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    atomic_store(&is_synced_now, true);
+}
+
+static void *commit_meanwhile(void *nothing)
+{
+    (void)nothing;
+    while (!atomic_load(&is_syncing))
+        sched_yield();
+    bool is_right = store_commit(raw_store) == 0 && atomic_load(&is_synced_now);
+    atomic_store(&has_committed, true);
+    return is_right ? NULL : raw_store;
+}
+
+static void a_commit_waits_for_raw_data_that_another_thread_syncs(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    struct stat st;
+    void *wrong;
+    raw_store = make_before();
+    for (int i = 0; i < RAW_FILES - 1; i++)
+        assert_int_equal(store_raw_written(raw_store, open_raw(i)), 0);
+    assert_int_equal(stat("raw0", &st), 0);
+    first_raw = st.st_ino;
+    in_fsync = sync_slowly;
+    start_thread(&thread, commit_meanwhile, NULL);
+    assert_int_equal(store_raw_written(raw_store, open_raw(RAW_FILES - 1)), 0);
+    assert_int_equal(pthread_join(thread, &wrong), 0);
+    in_fsync = NULL;
+    assert_null(wrong);
+    store_close(raw_store);
+}
+
 static bool is_snapshot(struct store_snapshot *snapshot, const struct model *model)
 {
     unsigned char *bytes = allocate(model->end);
@@ -1526,6 +1590,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(what_was_lost_without_a_new_start_of_the_system_is_replayed),
           cmocka_unit_test(what_others_may_have_put_back_is_not_replayed),
           cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
+          cmocka_unit_test(a_commit_waits_for_raw_data_that_another_thread_syncs),
           cmocka_unit_test(a_snapshot_stays_as_it_is_when_commits_fail),
           cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
           cmocka_unit_test(a_full_disk_is_reported_and_nothing_is_lost),
