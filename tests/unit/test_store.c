@@ -937,6 +937,35 @@ static void a_commit_waits_for_raw_data_that_another_thread_syncs(void **state)
     store_close(raw_store);
 }
 
+/* ---- Many pieces ---- */
+
+/* In memory, where pieces are read one by one. */
+static void a_piece_may_lie_behind_its_vector(void **state)
+{
+    (void)state;
+    static unsigned char bytes[2 * PAGE];
+    struct {
+        struct store_vector vector;
+        unsigned char behind[16];
+    } here;
+    unsigned char first[16];
+    struct store_image how = {.name = "image"};
+    struct store *store;
+    random_fill(bytes, sizeof(bytes));
+    memset(&here.behind, 0, sizeof(here.behind));
+    assert_ptr_equal(here.vector.unwanted + STORE_GAP, here.behind);
+    assert_int_equal(store_open_image(bytes, sizeof(bytes), &how, &store), 0);
+    store_vector_begin(&here.vector, store);
+    assert_int_equal(store_vector_add(&here.vector, 0, first, sizeof(first)), 0);
+    assert_int_equal(
+        store_vector_add(&here.vector, sizeof(first) + STORE_GAP, here.behind, sizeof(here.behind)),
+        0);
+    assert_int_equal(store_vector_end(&here.vector), 0);
+    assert_memory_equal(first, bytes, sizeof(first));
+    assert_memory_equal(here.behind, bytes + sizeof(first) + STORE_GAP, sizeof(here.behind));
+    store_close(store);
+}
+
 static bool is_snapshot(struct store_snapshot *snapshot, const struct model *model)
 {
     unsigned char *bytes = allocate(model->end);
@@ -1591,6 +1620,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(what_others_may_have_put_back_is_not_replayed),
           cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
           cmocka_unit_test(a_commit_waits_for_raw_data_that_another_thread_syncs),
+          cmocka_unit_test(a_piece_may_lie_behind_its_vector),
           cmocka_unit_test(a_snapshot_stays_as_it_is_when_commits_fail),
           cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
           cmocka_unit_test(a_full_disk_is_reported_and_nothing_is_lost),
