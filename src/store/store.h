@@ -409,7 +409,8 @@ int store_free_lent(struct store *store, uint64_t address, uint64_t n);
  * was removed or replaced by another, and so it stays until its name leads to it again. External raw
  * data come first: an error of fsync(2) of one of their files is told once, and commits nothing.
  * -EROFS: the store is only read; -EIO also: another program has cut the file short; -EBUSY: what
- * another version of sparsefs has left stands where the journal belongs. */
+ * another version of sparsefs has left stands where the journal belongs. Calls that a signal has interrupted are made
+ * again: it does not end a commit. */
 int store_commit(struct store *store);
 
 /* An address (default 0) that every program writes to when it changes the file: the page there is a

@@ -59,6 +59,17 @@ static bool event(void)
     return false;
 }
 
+/* A signal ends each of so many calls once it has come to them. */
+static long interruptions;
+
+static bool is_interrupted(void)
+{
+    if (interruptions <= 0 || interruptions-- % 2 != 0)
+        return false;
+    errno = EINTR;
+    return true;
+}
+
 #define WRAPPED __attribute__((visibility("default")))
 
 ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, off_t at);
@@ -80,12 +91,12 @@ int __wrap_openat64(int folder, const char *name, int flags, mode_t mode);
 
 WRAPPED ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
 {
-    return event() ? -1 : __real_pwrite64(fd, bytes, n, at);
+    return event() || is_interrupted() ? -1 : __real_pwrite64(fd, bytes, n, at);
 }
 
 WRAPPED int __wrap_ftruncate64(int fd, off_t n)
 {
-    return event() ? -1 : __real_ftruncate64(fd, n);
+    return event() || is_interrupted() ? -1 : __real_ftruncate64(fd, n);
 }
 
 /* What syncs of the data say; 0: they are done, and the file "disk" is what "a" was then. */
@@ -105,7 +116,7 @@ static bool is_synced(int fd)
 {
     syncs++;
     errno = sync_error;
-    if (sync_error || event())
+    if (sync_error || event() || is_interrupted())
         return false;
     if (has_disk && is_a(fd))
         copy_file("a", "disk");
@@ -119,7 +130,7 @@ WRAPPED int __wrap_fdatasync(int fd)
 
 WRAPPED int __wrap_fsync(int fd)
 {
-    bool fails = is_a(fd) ? !is_synced(fd) : event();
+    bool fails = is_a(fd) ? !is_synced(fd) : event() || is_interrupted();
     if (!fails && in_fsync)
         in_fsync(fd);
     return fails ? -1 : __real_fsync(fd);
@@ -142,7 +153,7 @@ WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
 
 WRAPPED int __wrap_openat64(int folder, const char *name, int flags, mode_t mode)
 {
-    return event() ? -1 : __real_openat64(folder, name, flags, mode);
+    return event() || is_interrupted() ? -1 : __real_openat64(folder, name, flags, mode);
 }
 
 /* What file systems without locks say; 0: this one has them. */
@@ -876,6 +887,29 @@ static void an_error_at_any_step_is_reported_and_the_commit_can_be_repeated(void
         check_errors(errors[i], false);
         check_errors(errors[i], true);
     }
+}
+
+static void a_signal_does_not_end_a_commit(void **state)
+{
+    (void)state;
+    struct store *store = make_before();
+    for (int i = 0; i < 3; i++) {
+        if (i == 0)
+            change(store);
+        else
+            set(&after, store, (uint64_t)i * 7 * PAGE, 100);
+        interruptions = 2000;
+        assert_int_equal(store_commit(store), 0);
+        assert_in_range(interruptions, 1, 1990);
+        assert_true(is_equal(store, &after));
+        interruptions = 2000;
+        assert_int_equal(store_settle(store), 0);
+        interruptions = 0;
+    }
+    store_close(store);
+    assert_int_equal(store_open("a", &store), 0);
+    assert_true(is_equal(store, &after));
+    store_close(store);
 }
 
 /* ---- External raw data ---- */
@@ -1619,6 +1653,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(what_was_lost_without_a_new_start_of_the_system_is_replayed),
           cmocka_unit_test(what_others_may_have_put_back_is_not_replayed),
           cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
+          cmocka_unit_test(a_signal_does_not_end_a_commit),
           cmocka_unit_test(a_commit_waits_for_raw_data_that_another_thread_syncs),
           cmocka_unit_test(a_piece_may_lie_behind_its_vector),
           cmocka_unit_test(a_snapshot_stays_as_it_is_when_commits_fail),
