@@ -50,6 +50,8 @@ void messages_forgive(int error)
 }
 
 /* What is said between the two is kept back (a line of it), and then said or not. */
+atomic_bool interrupted;
+
 static bool holding;
 static char held[MOST_LINE];
 
@@ -96,7 +98,7 @@ int fail(int error, const char *format, ...)
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
     pthread_mutex_lock(&lock);
-    if (error == -EINTR)
+    if (error == -EINTR && interrupted)
         snprintf(line, sizeof(line), "%s: interrupted, nothing is changed", what);
     else if (kept[0])
         snprintf(line, sizeof(line), "%s", kept);
@@ -130,8 +132,6 @@ int refuse(const char *command, const char *format, ...)
     fprintf(stderr, "sparsectl %s: %s (see sparsectl %s --help)\n", command, line, command);
     return USAGE;
 }
-
-atomic_bool interrupted;
 
 static void note_signal(int number)
 {
