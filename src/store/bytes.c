@@ -237,7 +237,8 @@ const void *store_view(struct store *store, uint64_t address, size_t n)
     uint64_t end;
     if (!store->map || __builtin_add_overflow(address, (uint64_t)n, &end) ||
         end > (uint64_t)store->st.st_size || end > store_size(store) ||
-        pages_touch(store, address, n) || unsynced_touch(store, address, n))
+        atomic_load(&store->lost_lock) || pages_touch(store, address, n) ||
+        unsynced_touch(store, address, n))
         return NULL;
     /* Maps all pages at once instead of one fault each, where the kernel can. */
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -445,9 +445,9 @@ int store_snapshot_read(struct store_snapshot *snapshot, uint64_t address, void 
 uint64_t store_committed_size(struct store *store);
 
 /* The same bytes where they lie in memory already, mapped from the file, or in an image that is
- * only read; NULL if they are not, or are changed and not committed. Only for handing to a system
- * call: if the file shrinks meanwhile, the kernel says EFAULT there, but touching them here would
- * end the process. */
+ * only read; NULL if they are not, or are changed and not committed, or the lock was lost
+ * (store_share). Only for handing to a system call: if the file shrinks meanwhile, the kernel says
+ * EFAULT there, but touching them here would end the process. */
 const void *store_view(struct store *store, uint64_t address, size_t n);
 
 /* Whether the two are the same file. */
