@@ -172,7 +172,8 @@ struct store_image {
 
 /* A store in memory, of the n bytes that are given, or (NULL) a new one. Its commits need no disk:
  * committed bytes change when the next commit is whole. Bytes that are not copied stay the caller's
- * until store_take_image. -ENOMEM; -EIO: a callback failed; -EEXIST: the backing file is there. */
+ * until store_take_image. -ENOMEM; -EIO: a callback failed; -EINVAL: user data without the callbacks that copy and
+ * free them; -EEXIST: the backing file is there; -ENOENT: `from` has no name that leads to it; errors of fcntl(2). */
 int store_open_image(void *bytes, size_t n, const struct store_image *how, struct store **store);
 
 /* A file that the caller reads for the store, and what is known of it. */

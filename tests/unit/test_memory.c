@@ -730,11 +730,37 @@ static int change_image(void)
 
 static void every_failed_allocation_for_an_image_is_an_error(void **state)
 {
+/* A store in memory whose backing file is written after a failure, too, and again. */
+static int write_back_image(void)
+{
+    static const unsigned char bytes[3000];
+    struct store_image how = {.name = "image", .writable = true, .backing = "backing"};
+    struct store *store;
+    uint64_t address;
+    unlink("backing");
+    int error = store_open_image(NULL, 0, &how, &store);
+    if (error)
+        return error;
+    error = store_allocate(store, sizeof(bytes), &address);
+    if (!error)
+        error = store_write(store, address, bytes, sizeof(bytes));
+    for (int i = 0; i < 3 && !error; i++) {
+        error = store_commit(store);
+        if (error == -ENOMEM && store_commit(store) != 0)
+            fail_msg("the backing file is not written any more");
+        if (!error)
+            error = store_write(store, address + (uint64_t)i, "x", 1);
+    }
+    store_close(store);
+    return error;
+}
+
     (void)state;
     assert_true(check(snapshot_image, 0) > 15);
     assert_true(check(change_image, 0) > 15);
 }
 
+    assert_true(check(write_back_image, 0) > 15);
 static void every_failed_allocation_while_writing_is_an_error(void **state)
 {
     (void)state;
