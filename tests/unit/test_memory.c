@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "common/load_image.h"
 #include "filter/filter.h"
 #include "format/section_heap.h"
 #include "hdf5/hdf5.h"
@@ -1292,6 +1293,23 @@ static void an_archive_that_is_read_without_memory_is_not_damaged(void **state)
     sfs_discard(sparse.file);
 }
 
+/* Of compressed files, which are read into memory, the log has why they cannot be. */
+static void a_compressed_file_that_is_read_without_memory_is_logged(void **state)
+{
+    (void)state;
+    struct loaded loaded;
+    FILE *file = fopen("packed.gz", "w");
+    assert_true(file && fwrite("\x1f\x8b\x08\0\0\0\0\0\0\0", 10, 1, file) == 1 &&
+                fclose(file) == 0);
+    for (int fails = BEGIN; fails <= INFLATE; fails++) {
+        unsigned errors = log_errors();
+        zlib_fails = fails;
+        assert_int_equal(load_image("packed.gz", SIZE_MAX, "", &loaded), -ENOMEM);
+        zlib_fails = NO_CALL;
+        assert_int_equal(log_errors(), errors + 1);
+    }
+}
+
 /* ---- An index ---- */
 
 static uint64_t index_header;
@@ -1479,6 +1497,7 @@ static int all_tests(void)
         cmocka_unit_test(every_failed_allocation_while_writing_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_an_image_is_an_error),
         cmocka_unit_test(an_archive_that_is_read_without_memory_is_not_damaged),
+        cmocka_unit_test(a_compressed_file_that_is_read_without_memory_is_logged),
         cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
         cmocka_unit_test(an_index_survives_want_of_memory),
         cmocka_unit_test(converting_a_header_fails_for_want_of_memory),
