@@ -8,6 +8,7 @@
 #include <syslog.h>
 
 #include "cli/cli.h"
+#include "common/log.h"
 
 #define MOST_LINE 2048
 
@@ -49,9 +50,9 @@ void messages_forgive(int error)
     pthread_mutex_unlock(&lock);
 }
 
-/* What is said between the two is kept back (a line of it), and then said or not. */
 atomic_bool interrupted;
 
+/* What is said between the two is kept back (a line of it), and then said or not. */
 static bool holding;
 static char held[MOST_LINE];
 
@@ -68,16 +69,9 @@ void messages_release(bool say)
         fprintf(stderr, "sparsectl: %s\n", held);
 }
 
-static bool is_control(char c)
-{
-    return (unsigned char)c < 0x20 || c == 0x7f;
-}
-
 static void say(char *line)
 {
-    for (char *c = line; *c; c++)
-        if (is_control(*c))
-            *c = '?';
+    log_make_line(line);
     if (holding)
         snprintf(held, sizeof(held), "%s", line);
     else
@@ -86,8 +80,14 @@ static void say(char *line)
 
 void print_text(FILE *out, const char *text)
 {
-    for (; *text; text++)
-        putc(is_control(*text) ? '?' : *text, out);
+    for (size_t control; *text; text++) {
+        control = log_control(text);
+        putc(control ? '?' : *text, out);
+        if (control == 2) {
+            putc('?', out);
+            text++;
+        }
+    }
 }
 
 int fail(int error, const char *format, ...)
