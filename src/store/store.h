@@ -293,7 +293,8 @@ const char *store_refusal(int error);
 /* The name that store_path returns from now on, of a store that is not followed. -ENOMEM. */
 int store_rename(struct store *store, const char *name);
 
-/* Where the store ends, in bytes: of one that is only read, as of opening. */
+/* Where the store ends, in bytes: of one that is only read, as of opening; of one that is followed, as of
+ * store_refresh or, while it is live, now. */
 uint64_t store_size(const struct store *store);
 
 /* Where the file will end if it is committed now: what is free at the end is left out. */
@@ -308,7 +309,8 @@ mode_t store_mode_led_to(const struct store *store);
 int store_set_mode(struct store *store, mode_t mode);
 int store_statvfs(const struct store *store, struct statvfs *st);
 
-/* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed.
+/* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed;
+ * -ESTALE: see store_share; of a followed file also STORE_MOVED, and -ESTALE: it is gone; of a reader, its errors.
  * Bytes that were allocated and never written are anything. */
 int store_read(struct store *store, uint64_t address, void *buffer, size_t n);
 
@@ -336,12 +338,14 @@ int store_vector_end(struct store_vector *vector);
 
 /* Writes n bytes at address, within the store's end (else -EINVAL). store_read sees them at once;
  * they are durable after store_commit. Committed bytes in the file are not touched before that.
- * Errors: those of write(2), -ENOMEM; then the bytes of the range are old or new. -EROFS, of this
- * and the next four: the store is only read. */
+ * Errors: those of write(2) (-ENOSPC for EFBIG), -ENOMEM; -EIO also: what else is in a page cannot be read; then the
+ * bytes of the range are old or new. Of this and all that follow up to store_free_except: -EROFS: the store is only
+ * read; errors of unlink(2) and fsync(2): a journal is still in the way that a commit could not remove. */
 int store_write(struct store *store, uint64_t address, const void *bytes, size_t n);
 
 /* The same for a writer that cannot handle errors: bytes that the file does not take, because the
- * disk is full, stay in memory until store_commit, which tries again and reports it. */
+ * disk is full, stay in memory until store_commit, which tries again and reports it. Still errors are -ENOMEM, -EIO of
+ * reading, and of many changed pages: one that was put on the disk cannot be changed there. */
 int store_write_or_keep(struct store *store, uint64_t address, const void *bytes, size_t n);
 
 /* Space for n > 0 bytes, and giving it back, in whole or in part: what is freed is used again after
@@ -350,14 +354,14 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
 
-/* Gives back what nothing refers to in the committed state: it may be used at once. -EINVAL: it is not
- * in use; -ENOMEM. */
+/* Gives back what nothing refers to in the committed state: it may be used at once. Nothing of it was allocated or
+ * claimed since the store was opened. -EINVAL: it is not in use; -ENOMEM. */
 int store_free_unused(struct store *store, uint64_t address, uint64_t n);
 
 /* Space for n > 0 bytes that are to replace old_n others (0: none), which stay in use: in an image
- * it may share bytes with them, and what was freed since the last commit is used, too. Then writing
- * there cannot fail. Errors of store_allocate. And giving n bytes back, but for those that lie in
- * kept_n others, too; errors of store_free. */
+ * it may share bytes with them, and what was freed since the last commit is used, too: writing there cannot fail
+ * then. Errors of store_allocate. And giving n bytes back, but for those that lie in
+ * kept_n others, too; errors of store_free, of which n 0 is none. */
 int store_allocate_over(struct store *store, uint64_t old, uint64_t old_n, uint64_t n,
                         uint64_t *address);
 int store_free_except(struct store *store, uint64_t address, uint64_t n, uint64_t kept,
@@ -367,7 +371,8 @@ int store_free_except(struct store *store, uint64_t address, uint64_t n, uint64_
 bool store_allocates_over(const struct store *store);
 
 /* Space for pieces of n > 0 bytes each, and writing them there: those that come to lie one behind
- * the other are written at once. Errors of store_allocate and store_write; then none has any. */
+ * the other are written together, up to 1 MiB. Errors of store_allocate and store_write; then none has any, but for
+ * what cannot be given back without memory. */
 struct store_piece {
     const void *bytes;
     size_t n;
@@ -375,8 +380,9 @@ struct store_piece {
 };
 int store_put(struct store *store, struct store_piece *pieces, size_t n);
 
-/* Punches a hole for space that was allocated since the last commit, where the file system can,
- * before it is freed: a full disk needs the room to commit. The bytes are undefined then. */
+/* Punches a hole for space that was allocated since the last commit behind its end, where the file system can,
+ * before it is freed: a full disk needs the room to commit. The bytes are undefined then. Nothing is done for other
+ * space. */
 void store_forget(struct store *store, uint64_t address, uint64_t n);
 
 /* ---- Space that belongs to an untrusted process ----
@@ -427,7 +433,7 @@ int store_settle(struct store *store);
 
 /* The committed state of a store as it was when the snapshot was made, while the store goes on. The
  * space that it needs is not used again, and bytes that a commit changes in place are kept for it.
- * Free space reads as zeros. Must be closed before the store. -ENOENT: nothing is
+ * Free space of a store that is written reads as zeros. Must be closed before the store. -ENOENT: nothing is
  * committed yet; -EOPNOTSUPP: it is followed; -EIO: the last commit is not carried out yet, the disk
  * failed; -ENOMEM. Opening and closing count as changes of space, like store_allocate. */
 struct store_snapshot;
@@ -454,7 +460,7 @@ const void *store_view(struct store *store, uint64_t address, size_t n);
 /* Whether the two are the same file. */
 bool store_is_same(const struct store *a, const struct store *b);
 
-/* Read calls and bytes read since the store was opened. */
+/* Read calls, and bytes read or given by store_view, since the store was opened. */
 void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes);
 
 /* Commits since it was opened that changed the file. */

@@ -521,8 +521,6 @@ def test_files_on_the_mount(mounts, tmp_path):
         assert "/virtual: the source d in mnt0/.sparsefs/image.h5 is refused" in each.log()
 
 
-def test_links_lead_to_files_with_raw_data(mounts, tmp_path):
-    """Of a file that a link leads to, the folder of the first one counts."""
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a part of a mount elsewhere")
 def test_parts_of_a_mount(mounts, tmp_path):
     """What is left of a mount when its top is gone is one, too."""
@@ -543,6 +541,8 @@ def test_parts_of_a_mount(mounts, tmp_path):
     assert first.wait() == 0
 
 
+def test_links_lead_to_files_with_raw_data(mounts, tmp_path):
+    """Of a file that a link leads to, the folder of the first one counts."""
     data = files.integers((2, 3, 4), "<u2")
     (tmp_path / "run/sub").mkdir(parents=True)
     (tmp_path / "run/up.raw").write_bytes(data.tobytes())
