@@ -364,7 +364,7 @@ SFS_API int sfs_open_image(void *buffer, size_t n, unsigned flags,
  * increment are looked at: -EINVAL with a name or backing_path, and if is_backed and not
  * options->writable. Errors are those of sfs_open and sfs_open_image; sfs_flush and sfs_close are
  * -EBUSY, and replace nothing, if another program has changed the file since or has it locked for
- * writing; -EEXIST: another file has its name. */
+ * writing; -EEXIST: another file has its name. -ENOENT: is_backed, and no name leads to it. */
 SFS_API int sfs_load_image(const char *path, bool is_backed, const struct sfs_options *options,
                            struct sfs_file **file);
 

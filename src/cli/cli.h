@@ -53,7 +53,9 @@ void messages_hold(void);
 void messages_release(bool say);
 
 /* Says on one line of stderr what has failed and why: the first error that the library has reported
- * since messages_forget, else what the format says and the error's own text. Returns FAILED. */
+ * since messages_forget, else what the format says and the error's own text. Of -EINTR after one of the signals of
+ * interrupt_catch it says that nothing is changed: the commands that catch them write to files that destination_close
+ * keeps only if all has succeeded. Returns FAILED. */
 int fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same with the reason in the format. */

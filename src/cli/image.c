@@ -59,12 +59,15 @@ static int image_of_file(struct sfs_file *file, char *block)
 static int image_in_mount(const char *image, char *block)
 {
     int code = DONE;
+    size_t n = 0;
     int fd = open(image, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, block, BLOCK_BYTES);
-    for (; n > 0 && code == DONE; n = code == DONE ? read(fd, block, BLOCK_BYTES) : 0)
-        code = write_block(block, (size_t)n);
-    if (n < 0)
-        code = fail_because("%s: %s", image, strerror(errno));
+    int error = fd < 0 ? -errno : io_read(fd, block, BLOCK_BYTES, &n);
+    while (!error && n > 0 && code == DONE) {
+        code = write_block(block, n);
+        error = code == DONE ? io_read(fd, block, BLOCK_BYTES, &n) : 0;
+    }
+    if (error)
+        code = fail_because("%s: %s", image, strerror(-error));
     if (fd >= 0)
         close(fd);
     return code;

@@ -8,6 +8,7 @@
 #include <syslog.h>
 
 #include "cli/cli.h"
+#include "common/log.h"
 
 #define MOST_LINE 2048
 
@@ -49,6 +50,8 @@ void messages_forgive(int error)
     pthread_mutex_unlock(&lock);
 }
 
+atomic_bool interrupted;
+
 /* What is said between the two is kept back (a line of it), and then said or not. */
 static bool holding;
 static char held[MOST_LINE];
@@ -66,16 +69,9 @@ void messages_release(bool say)
         fprintf(stderr, "sparsectl: %s\n", held);
 }
 
-static bool is_control(char c)
-{
-    return (unsigned char)c < 0x20 || c == 0x7f;
-}
-
 static void say(char *line)
 {
-    for (char *c = line; *c; c++)
-        if (is_control(*c))
-            *c = '?';
+    log_make_line(line);
     if (holding)
         snprintf(held, sizeof(held), "%s", line);
     else
@@ -84,8 +80,14 @@ static void say(char *line)
 
 void print_text(FILE *out, const char *text)
 {
-    for (; *text; text++)
-        putc(is_control(*text) ? '?' : *text, out);
+    for (size_t control; *text; text++) {
+        control = log_control(text);
+        putc(control ? '?' : *text, out);
+        if (control == 2) {
+            putc('?', out);
+            text++;
+        }
+    }
 }
 
 int fail(int error, const char *format, ...)
@@ -96,7 +98,7 @@ int fail(int error, const char *format, ...)
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
     pthread_mutex_lock(&lock);
-    if (error == -EINTR)
+    if (error == -EINTR && interrupted)
         snprintf(line, sizeof(line), "%s: interrupted, nothing is changed", what);
     else if (kept[0])
         snprintf(line, sizeof(line), "%s", kept);
@@ -130,8 +132,6 @@ int refuse(const char *command, const char *format, ...)
     fprintf(stderr, "sparsectl %s: %s (see sparsectl %s --help)\n", command, line, command);
     return USAGE;
 }
-
-atomic_bool interrupted;
 
 static void note_signal(int number)
 {

@@ -24,7 +24,7 @@ uint64_t box_elements(const struct box *box);
 /* Makes *common the intersection of two boxes of one rank; false if it is empty. */
 bool box_intersect(const struct box *a, const struct box *b, struct box *common);
 
-/* The longest box that begins at row-major position first of slab and covers at most n positions
+/* The longest box that begins at row-major position first of slab and covers at most n > 0 positions
  * of it without a gap; returns the number of positions covered (at least 1). Called again behind
  * what it covered, it cuts any interval of positions into at most 2 * rank - 1 boxes. */
 uint64_t box_of_interval(const struct box *slab, uint64_t first, uint64_t n, struct box *piece);

@@ -64,7 +64,7 @@ bool descriptor_send(int socket, const void *bytes, size_t n, int fd)
         message.msg_control = &ancillary;
         message.msg_controllen = sizeof(ancillary);
     }
-    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)n;
+    return TEMP_FAILURE_RETRY(sendmsg(socket, &message, MSG_NOSIGNAL)) == (ssize_t)n;
 }
 
 bool descriptor_receive(int socket, void *bytes, size_t n, int *fd)

@@ -8,7 +8,8 @@
 /* Closes all from this one on. */
 void descriptors_close_from(int first);
 
-/* Sends n bytes over a socket of either kind, and with them a descriptor, or none (-1). */
+/* Sends n bytes over a socket of either kind, and with them a descriptor, or none (-1). False: not all of them
+ * were sent. */
 bool descriptor_send(int socket, const void *bytes, size_t n, int fd);
 
 /* Receives n bytes so: *fd is closed on exec, and the caller closes it, also after false; -1: none came

@@ -63,6 +63,12 @@ static int check_limit(const struct load *load)
     return -EFBIG;
 }
 
+static int no_memory(const char *path, size_t n)
+{
+    log_error("%s: no memory for an image of more than %zu bytes", path, n);
+    return -ENOMEM;
+}
+
 /* Room for at least one byte more. One byte over the limit is room, too: it shows that there is
  * more. */
 static int make_room(struct load *load)
@@ -74,10 +80,8 @@ static int make_room(struct load *load)
     if (capacity > load->limit)
         capacity = load->limit + 1;
     unsigned char *bytes = realloc(load->bytes, capacity);
-    if (!bytes) {
-        log_error("%s: no memory for an image of more than %zu bytes", load->path, load->n);
-        return -ENOMEM;
-    }
+    if (!bytes)
+        return no_memory(load->path, load->n);
     load->bytes = bytes;
     load->capacity = capacity;
     return 0;
@@ -142,7 +146,7 @@ static int take_compressed(struct load *load, size_t n)
         int result = inflate(z, Z_NO_FLUSH);
         load->n += before - z->avail_out;
         if (result == Z_MEM_ERROR)
-            return -ENOMEM;
+            return no_memory(load->path, load->n);
         if (result == Z_STREAM_END)
             load->in_member = false;
         else if (result != Z_OK && result != Z_BUF_ERROR)
@@ -172,7 +176,7 @@ static int load_opened(struct load *load, struct loaded *loaded)
         return -EPERM;
     }
     if (inflateInit2(&load->inflate, MAX_WBITS + 16) != Z_OK) /* + 16: what gzip makes */
-        return -ENOMEM;
+        return no_memory(load->path, 0);
     int error = load_all(load);
     inflateEnd(&load->inflate);
     if (error)
@@ -189,7 +193,7 @@ int load_image(const char *path, size_t limit, const char *advice, struct loaded
 {
     struct load *load = calloc(1, sizeof(*load));
     if (!load)
-        return -ENOMEM;
+        return no_memory(path, 0);
     load->path = path;
     load->advice = advice;
     load->limit = limit < SIZE_MAX ? limit : SIZE_MAX - 1;

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "sparsefs/sparsefs.h"
 
@@ -22,11 +23,21 @@ void sfs_set_log(sfs_log_function function, int level)
     atomic_store(&log_level, level);
 }
 
+size_t log_control(const char *text)
+{
+    unsigned char first = (unsigned char)text[0], second = first ? (unsigned char)text[1] : 0;
+    if (first == 0xc2 && second >= 0x80 && second < 0xa0)
+        return 2;
+    return first && (first < 0x20 || first == 0x7f);
+}
+
 void log_make_line(char *text)
 {
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
+    while (*text) {
+        size_t n = log_control(text);
+        memset(text, '?', n);
+        text += n ? n : 1;
+    }
 }
 
 void log_message(int level, const char *format, ...)

@@ -3,14 +3,19 @@
 #ifndef SPARSEFS_COMMON_LOG_H
 #define SPARSEFS_COMMON_LOG_H
 
+#include <stddef.h>
 #include <syslog.h>
 
 /* Hands one formatted line without a newline to the log function. Any thread. */
 void log_message(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Names come from files: a control character must not reach a terminal or start a line. It becomes a
- * question mark. */
+/* Names come from files: a control character must not reach a terminal or start a line. Each byte of it becomes
+ * a question mark. */
 void log_make_line(char *text);
+
+/* Bytes of the control character that a text begins with: of C0, DEL, or C1 in UTF-8, with which terminals begin
+ * sequences, too (ECMA-48, section 5.3); 0: it begins with none. */
+size_t log_control(const char *text);
 
 #define log_error(...)   log_message(LOG_ERR, __VA_ARGS__)
 #define log_warning(...) log_message(LOG_WARNING, __VA_ARGS__)

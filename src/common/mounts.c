@@ -1,6 +1,7 @@
 /* Reads the table of mounts line by line. */
 #include "common/mounts.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +36,7 @@ static bool take(struct mounts *mounts)
     rest = separator + 3;
     type = strsep(&rest, " ");
     source = strsep(&rest, " ");
-    if (strcmp(type, TYPE) != 0 || !source || !rest || strcmp(fields[3], "/") != 0 ||
+    if (strcmp(type, TYPE) != 0 || !source || !rest ||
         sscanf(fields[2], "0:%u", &mounts->minor) != 1)
         return false;
     decode(fields[4]);
@@ -43,6 +44,7 @@ static bool take(struct mounts *mounts)
     mounts->point = fields[4];
     mounts->source = source;
     mounts->is_writable = strncmp(rest, "rw", 2) == 0;
+    mounts->is_part = strcmp(fields[3], "/") != 0;
     return true;
 }
 
@@ -51,10 +53,18 @@ void mounts_begin(struct mounts *mounts)
     *mounts = (struct mounts){.table = fopen(MOUNTS, "re")};
 }
 
-bool mounts_next(struct mounts *mounts)
+static bool next_of_any_kind(struct mounts *mounts)
 {
     while (mounts->table && getline(&mounts->line, &mounts->size, mounts->table) >= 0)
         if (take(mounts))
+            return true;
+    return false;
+}
+
+bool mounts_next(struct mounts *mounts)
+{
+    while (next_of_any_kind(mounts))
+        if (!mounts->is_part)
             return true;
     return false;
 }
@@ -67,15 +77,18 @@ void mounts_end(struct mounts *mounts)
     *mounts = (struct mounts){0};
 }
 
-bool mounts_is_sparsefs(unsigned major, unsigned minor)
+int mounts_is_sparsefs(unsigned major, unsigned minor)
 {
     struct mounts mounts;
     bool found = false;
     if (major != 0)
-        return false;
+        return 0;
     mounts_begin(&mounts);
-    while (!found && mounts_next(&mounts))
+    int error = mounts.table || errno == ENOENT ? 0 : -errno;
+    while (!found && next_of_any_kind(&mounts))
         found = mounts.minor == minor;
+    if (!found && mounts.table && !feof(mounts.table))
+        error = -errno;
     mounts_end(&mounts);
-    return found;
+    return found ? 1 : error;
 }

@@ -14,6 +14,7 @@ struct mounts {
     const char *point;  /* where it is mounted */
     const char *source; /* the file, as it was called then */
     bool is_writable;
+    bool is_part; /* a bind mount of what is below the top */
 };
 
 void mounts_begin(struct mounts *mounts);
@@ -23,7 +24,8 @@ bool mounts_next(struct mounts *mounts);
 
 void mounts_end(struct mounts *mounts);
 
-/* Whether a device is that of such a mount. */
-bool mounts_is_sparsefs(unsigned major, unsigned minor);
+/* Whether a device is that of a mount of sparsefs, or of a part of one: 1 or 0; or -errno, if the table cannot
+ * be read though there is one. */
+int mounts_is_sparsefs(unsigned major, unsigned minor);
 
 #endif

@@ -35,8 +35,8 @@ static inline bool search_begins_behind(const void *context, size_t place)
     return sought->intervals[place].index > sought->element;
 }
 
-/* Among n intervals, and one more for its index: the one that the k-th selected element is in; 0 if
- * there is none. */
+/* Among n intervals: the one that the k-th selected element is in, the last one if there are not so many; 0 if
+ * there is no interval. */
 static inline size_t search_interval(const struct sfs_interval *intervals, size_t n, uint64_t k)
 {
     const struct search_element sought = {intervals, k};

@@ -32,7 +32,8 @@ struct own {
     pthread_key_t key;
 };
 
-/* This thread's; zeros at first. NULL: no memory. */
+/* This thread's; zeros at first. NULL: no memory. Ends the process if that has no more keys (pthread_key_create),
+ * which it would be out of at the first use. */
 void *own_get(struct own *own);
 
 #endif

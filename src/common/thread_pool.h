@@ -12,7 +12,8 @@ int workers_create(unsigned n, struct workers **workers);
 
 unsigned workers_number(const struct workers *workers); /* at most */
 
-/* Waits for what was submitted. */
+/* Waits for calls that run. No other thread may be in one of these functions; pastimes that are still wanted are
+ * not called any more. */
 void workers_destroy(struct workers *workers);
 
 /* workers may be NULL. Calls each(context, i) for every i below n, in order of i, in the calling
@@ -29,8 +30,8 @@ struct pastime {
     struct pastime *prev, *next;
 };
 
-/* Requests at least n > 0 calls, each made when a worker is idle. The pastime stays the caller's
- * until workers_cancel. */
+/* From now on at least n > 0 calls are wanted, each made when a worker is idle (with 0 workers none is). The pastime
+ * is the caller's, and must be there until workers_cancel. */
 void workers_offer(struct workers *workers, struct pastime *pastime, unsigned n);
 
 /* No call is wanted any more, and none runs when this returns. */

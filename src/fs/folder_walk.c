@@ -120,7 +120,8 @@ static int check_found(const struct folder *folder, int fd)
     if (!S_ISDIR(st.stx_mode))
         return S_ISREG(st.stx_mode) || S_ISLNK(st.stx_mode) ? 0 : -ENOENT;
     bool is_other = makedev(st.stx_dev_major, st.stx_dev_minor) != folder->device;
-    return is_other && mounts_is_sparsefs(st.stx_dev_major, st.stx_dev_minor) ? -ENOENT : 0;
+    int is_ours = is_other ? mounts_is_sparsefs(st.stx_dev_major, st.stx_dev_minor) : 0;
+    return is_ours > 0 ? -ENOENT : is_ours;
 }
 
 static int step(const struct folder *folder, int directory, const char *name)

@@ -7,29 +7,31 @@
  * waits there for the locks of the pages. To avoid deadlocks:
  *
  *   - Threads that serve requests never invalidate. They pass the request, with its answer and the
- *     change, to worker threads; afterwards a thread answers it (daemon/abort_after_kill.h).
+ *     change, to worker threads, which have no descriptors to answer through
+ *     (daemon/abort_after_kill.h): one more thread, the guard, answers when they are done.
  *   - During a WRITE of inode X the kernel holds pages of X: locked, or under writeback if it
- *     writes dirty pages of a mapping. A worker that invalidates X waits, but nothing waits for
- *     that worker: another one makes the change of that WRITE known, and it is answered. Only if
- *     two writers each need the inode of the other to be invalidated, as when a frame is written
- *     through two of its views at once, the second one is answered as soon as its invalidations
- *     are queued, and these follow soon.
+ *     writes dirty pages of a mapping. A worker that invalidates X waits for them, but nothing waits
+ *     for that worker: another one makes the change of that WRITE known, and it is answered. A WRITE
+ *     is answered at once, and its invalidations follow, if this could not go on: two writers each
+ *     need the inode of the other to be invalidated, as when a frame is written through two of its
+ *     views at once; or all workers are busy, and one of them may wait for the pages of this WRITE.
  *   - The pages of X itself are right, unless they were invalidated while the WRITE was on its way
- *     (overtaken_reads.h). Then they are invalidated last, and because the kernel may hold them the WRITE
- *     is answered a moment later in any case.
- *   - A truncation of X delays WRITEs of dirty pages of X until it is answered. So these are
- *     invalidated last, too, for a second at most.
+ *     (overtaken_reads.h). Then they are invalidated last, and the WRITE is answered 2 ms later at
+ *     most, as the kernel may hold the pages until then.
+ *   - A truncation of X delays WRITEs of dirty pages of X until it is answered. So the pages of X are
+ *     invalidated last here, too, and it is answered a second later at most.
  *   - Closing and syncing hold no pages: they are answered when everything queued before is done,
- *     and so is opening a view. So after a close or a sync, and after opening, no outdated content
- *     is seen.
- *   - Closing a file with something staged (staged_writes.h) is answered when the kernel was notified of
- *     all other views and none was looked at meanwhile; otherwise it is notified again.
- *   - Against disks that do not deliver the pages that a reader waits for, and against unknown
- *     behaviour of future kernels: no answer is delayed longer than a second, or for such a close,
- *     twenty.
+ *     and so is opening a view. So after a close, a sync or an open no outdated content is seen.
+ *   - Closing a file with something staged (staged_writes.h) is answered when the kernel was told of
+ *     all other views and none was looked at meanwhile; otherwise it is told again.
+ *   - No answer is delayed longer than a second, that of a truncation two, that of such a close
+ *     twenty, whatever the disk of a reader that holds pages, or a future kernel, does. What is still
+ *     queued then follows.
+ *   - Without memory for its place in the queue a request is answered at once, and the kernel is not
+ *     told of the change.
  *
  * Most changes concern inodes that were never looked up: a fixed table of bits, a few for every
- * inode that the kernel may know, tells without asking. A false positive costs a message.
+ * inode that the kernel may know, tells which without a message. A false positive costs one.
  *
  * Attributes of an inode that the kernel does not know yet must not be read before a change and
  * arrive after its message: look-ups are answered between notify_begin_lookup and
@@ -52,16 +54,17 @@
 struct notify;
 struct temporaries;
 
-/* Of a session that is mounted; all that is given is the caller's until notify_destroy. keeper: holds what
- * the threads that invalidate do so through. temporaries may be NULL. -ENOMEM, -EAGAIN. */
+/* Of a session that is mounted; all that is given stays the caller's, who keeps it until notify_destroy. keeper: holds
+ * what the threads that invalidate do so through. temporaries may be NULL. -ENOMEM; errors of pthread_create. */
 int notify_create(struct nodes *nodes, struct temporaries *temporaries,
                   struct fuse_session *session, struct keeper *keeper, struct notify **notify);
 
-/* After the session's loop has ended: answers what is unanswered. Serves the requests that are
- * still there, because an invalidation may wait for them. */
+/* After the session's loop has ended: answers what is unanswered. Meanwhile it serves requests that
+ * still come, as an invalidation may wait for them. NULL is fine. */
 void notify_destroy(struct notify *notify);
 
-/* The kernel may get to know an inode: to be said before its attributes are read. */
+/* The kernel may get to know an inode: to be called before its attributes are read. And around each look-up, by one
+ * thread from its beginning to its end. */
 void notify_known(struct notify *notify, struct inode inode);
 void notify_begin_lookup(struct notify *notify);
 void notify_end_lookup(struct notify *notify);
@@ -95,22 +98,22 @@ void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry);
 /* Sends an answer now. */
 void answer_now(fuse_req_t request, const struct answer *answer);
 
-/* After a change: answers when the kernel knows nothing older any more. writer: the inode of which
+/* After a change: answers when the kernel knows nothing older any more, or as said above. writer: the inode of which
  * the kernel holds pages until this is answered: those that a WRITE has put there, or that a
- * truncation keeps from being written; 0: none. request may be NULL: no request waits. */
+ * truncation keeps from being written; 0: none. request may be NULL: none waits; then writer is 0, and answer may be
+ * NULL, too. */
 void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
                    fuse_req_t request, const struct answer *answer);
 
 /* Of a change that is answered now, and after which the kernel will clear pages of its own that
- * show something else: invalidates again and again for a while, as it does not say when it has done
- * so.
- */
+ * show something else: invalidates several times within 200 ms, as it does not say when it has done
+ * so. Without memory fewer times, or never. */
 void notify_again(struct notify *notify, const struct change *change);
 
 /* To be called before bytes of a view are read for the kernel. */
 void notify_read(struct notify *notify, uint64_t inode, uint64_t offset, size_t n);
 
-/* Answers when the invalidations of everything that was changed before are made. */
+/* Answers when the invalidations of everything that was changed before are made, but as late as said above. */
 void notify_answer(struct notify *notify, fuse_req_t request, const struct answer *answer);
 
 #endif

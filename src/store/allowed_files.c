@@ -29,6 +29,7 @@ struct folders {
     char *path[MOST_FOLDERS]; /* absolute, without symbolic links */
     size_t n;
     const char *vouched; /* the one that the user has asked for; or NULL */
+    int error;           /* there was no memory, or no descriptor, to tell them all; or 0 */
 };
 
 /* Adds a path, which is taken over; returns the equal one that is there already, or NULL. */
@@ -74,22 +75,58 @@ static bool is_allowed(const struct folders *folders, const char *path)
     return deepest_folder(folders, path) != NULL;
 }
 
+/* The path of an open file or folder, to be freed; NULL: it has none. -ENOMEM. */
+static int path_of(int fd, char **path)
+{
+    errno = 0;
+    *path = place_of_descriptor(fd);
+    return !*path && errno == ENOMEM ? -ENOMEM : 0;
+}
+
+/* What realpath says; NULL: it leads nowhere. */
+static char *real_path(struct folders *folders, const char *path)
+{
+    char *real = realpath(path, NULL);
+    if (!real && errno == ENOMEM)
+        folders->error = -ENOMEM;
+    return real;
+}
+
 /* The folder of the name that a store has, which a symbolic link or an image may have elsewhere
  * than its file. NULL: it is a name without a folder. */
-static char *folder_of_name(const struct store *store)
+static char *folder_of_name(struct folders *folders, const struct store *store)
 {
-    char *copy = store->image && !strchr(store->path, '/') ? NULL : strdup(store->path);
-    char *folder = copy ? realpath(dirname(copy), NULL) : NULL;
+    if (store->image && !strchr(store->path, '/'))
+        return NULL;
+    char *copy = strdup(store->path);
+    char *folder = copy ? real_path(folders, dirname(copy)) : NULL;
+    if (!copy)
+        folders->error = -ENOMEM;
     free(copy);
     return folder;
 }
 
-static char *folder_of_file(const struct store *store)
+/* The store's folder as a descriptor; -1: it has none. Errors of fcntl(2). */
+static int open_folder(const struct store *store, int *fd)
 {
-    int fd = store_folder(store);
-    char *folder = fd < 0 ? NULL : place_of_descriptor(fd);
-    if (fd >= 0)
+    pthread_mutex_t *lock = (pthread_mutex_t *)&store->folder_lock;
+    pthread_mutex_lock(lock);
+    *fd = store->folder < 0 ? -1 : fcntl(store->folder, F_DUPFD_CLOEXEC, 0);
+    int error = store->folder >= 0 && *fd < 0 ? -errno : 0;
+    pthread_mutex_unlock(lock);
+    return error;
+}
+
+static char *folder_of_file(struct folders *folders, const struct store *store)
+{
+    char *folder = NULL;
+    int fd, error = open_folder(store, &fd);
+    if (fd >= 0) {
+        error = path_of(fd, &folder);
         close(fd);
+    }
+    if (error)
+        folders->error = error;
     return folder;
 }
 
@@ -99,20 +136,26 @@ static void add_prefixes(struct folders *folders, const struct store *store, enu
 {
     static const char origin[] = "${ORIGIN}";
     const char *value = getenv(lead == STORE_RAW ? "HDF5_EXTFILE_PREFIX" : "HDF5_VDS_PREFIX");
-    char *copy = value && lead != STORE_LINK && lead != STORE_ANY_LINK ? strdup(value) : NULL;
-    char *own = copy ? folder_of_name(store) : NULL, *next = copy, *prefix;
+    bool is_wanted = value && lead != STORE_LINK && lead != STORE_ANY_LINK;
+    char *copy = is_wanted ? strdup(value) : NULL;
+    char *own = copy ? folder_of_name(folders, store) : NULL, *next = copy, *prefix;
+    if (is_wanted && !copy)
+        folders->error = -ENOMEM;
     while (next && folders->n < MOST_PREFIXES &&
            (prefix = lead == STORE_RAW ? next : strsep(&next, ":"))) {
         bool is_relative = strncmp(prefix, origin, sizeof(origin) - 1) == 0;
         char *whole = NULL;
         if (lead == STORE_RAW)
             next = NULL;
-        if (*prefix && (!is_relative || own) &&
-            asprintf(&whole, "%s%s", is_relative ? own : "",
-                     is_relative ? prefix + sizeof(origin) - 1 : prefix) >= 0) {
-            add_folder(folders, realpath(whole, NULL));
-            free(whole);
+        if (!*prefix || (is_relative && !own))
+            continue;
+        if (asprintf(&whole, "%s%s", is_relative ? own : "",
+                     is_relative ? prefix + sizeof(origin) - 1 : prefix) < 0) {
+            folders->error = -ENOMEM;
+            break;
         }
+        add_folder(folders, real_path(folders, whole));
+        free(whole);
     }
     free(own);
     free(copy);
@@ -125,15 +168,18 @@ static size_t find_folders(struct folders *folders, const struct store *store, e
     *folders = (struct folders){.n = 0};
     add_prefixes(folders, store, lead);
     if (!store->reach.top)
-        add_folder(folders, folder_of_name(store));
-    add_folder(folders, folder_of_file(store));
+        add_folder(folders, folder_of_name(folders, store));
+    add_folder(folders, folder_of_file(folders, store));
     size_t n = folders->n;
     if (top != store) {
-        add_folder(folders, folder_of_name(top));
-        add_folder(folders, folder_of_file(top));
+        add_folder(folders, folder_of_name(folders, top));
+        add_folder(folders, folder_of_file(folders, top));
     }
     const char *files = lead == STORE_ANY_LINK ? "/" : store->reach.files;
-    folders->vouched = add_folder(folders, files ? strdup(files) : NULL);
+    char *copy = files ? strdup(files) : NULL;
+    if (files && !copy)
+        folders->error = -ENOMEM;
+    folders->vouched = add_folder(folders, copy);
     return n;
 }
 
@@ -199,8 +245,9 @@ static int step(struct walk *walk, const char *part)
     int fd = openat(walk->at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     int error = fd < 0 ? -errno : look_at(fd, &st);
     bool is_other = !error && (st.stx_dev_major != walk->major || st.stx_dev_minor != walk->minor);
-    if (is_other && mounts_is_sparsefs(st.stx_dev_major, st.stx_dev_minor))
-        error = -EDEADLK;
+    int is_ours = is_other ? mounts_is_sparsefs(st.stx_dev_major, st.stx_dev_minor) : 0;
+    if (is_ours)
+        error = is_ours < 0 ? is_ours : -EDEADLK;
     if (!error && !S_ISLNK(st.stx_mode)) {
         go_to(walk, fd, &st);
         return 0;
@@ -235,51 +282,52 @@ bool audience_may(const struct audience *audience, const struct stat *st, mode_t
     return st->st_mode & others || (!audience->has_others && (!audience->has_group || group_may));
 }
 
-/* Whether all of them could find the file from this folder on. The path is walked again, as its
- * names may lead elsewhere by now. */
-static bool is_open_way(const struct audience *audience, const char *folder, const char *path,
-                        const struct stat *file)
+/* Whether all of them could find the file from this folder on: 0, or -EPERM. The path is walked again, as its
+ * names may lead elsewhere by now. -ENOMEM, -EMFILE, -ENFILE. */
+static int check_way(const struct audience *audience, const char *folder, const char *path,
+                     const struct stat *file)
 {
     char *copy = strdup(path + strlen(folder)), *left = copy, *part;
     int at = copy ? open(folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    int error = !copy ? -ENOMEM : at < 0 ? -errno : 0;
     struct stat st = {.st_mode = S_IFDIR | 0777};
-    bool is_open = at >= 0;
-    while (is_open && (part = strsep(&left, "/"))) {
+    while (!error && (part = strsep(&left, "/"))) {
         if (!*part)
             continue;
-        int next = audience_may(audience, &st, S_IXGRP, S_IXOTH)
-                       ? openat(at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC)
-                       : -1;
-        is_open = next >= 0 && fstat(next, &st) == 0;
+        bool may = audience_may(audience, &st, S_IXGRP, S_IXOTH);
+        int next = may ? openat(at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+        error = !may ? -EPERM : next < 0 || fstat(next, &st) < 0 ? -errno : 0;
         close(at);
         at = next;
     }
     if (at >= 0)
         close(at);
     free(copy);
-    return is_open && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+    if (error == -ENOMEM || error == -EMFILE || error == -ENFILE)
+        return error;
+    return error || st.st_dev != file->st_dev || st.st_ino != file->st_ino ? -EPERM : 0;
 }
 
-/* Whether reading the file would show others what its owner does not let them read. A folder that
+/* -EPERM: reading the file would show others what its owner does not let them read. A folder that
  * was allowed explicitly vouches for the owners of files in it, if these may be read by everybody.
- */
-static bool shows_too_much(const struct store *store, const struct folders *folders,
-                           const char *path, const struct stat *st)
+ * Errors of check_way. */
+static int check_shown(const struct store *store, const struct folders *folders, const char *path,
+                       const struct stat *st)
 {
     struct stat own;
     const struct store_reach *allowed = &store->reach.allowed;
     const char *from = deepest_folder(folders, path);
     if (!allowed->for_others)
-        return false;
+        return 0;
     if (store_stat(store, &own) < 0)
-        return true;
+        return -EPERM;
     mode_t shown = own.st_mode | allowed->shown;
     struct audience audience = {
         .has_others = shown & S_IROTH, .has_group = shown & S_IRGRP, .group = own.st_gid};
     bool is_vouched = folders->vouched && is_below(folders->vouched, path) && st->st_mode & S_IROTH;
-    return (own.st_uid != st->st_uid && !is_vouched) ||
-           !audience_may(&audience, st, S_IRGRP, S_IROTH) ||
-           !is_open_way(&audience, from, path, st);
+    if ((own.st_uid != st->st_uid && !is_vouched) || !audience_may(&audience, st, S_IRGRP, S_IROTH))
+        return -EPERM;
+    return check_way(&audience, from, path, st);
 }
 
 /* Records permission bits that this file does not have, for the file that it is read for. */
@@ -298,15 +346,17 @@ mode_t store_mode_led_to(const struct store *store)
 static int judge(const struct store *store, const struct folders *folders, enum store_lead lead,
                  int fd, struct store_found *found)
 {
-    char *path = place_of_descriptor(fd);
-    int error = !path                        ? -ENOENT
+    char *path;
+    int error = path_of(fd, &path);
+    if (!error)
+        error = !path                        ? -ENOENT
                 : !is_allowed(folders, path) ? -EXDEV
                 : fstat(fd, &found->st) < 0  ? -errno
                                              : 0;
     if (!error && !S_ISREG(found->st.st_mode))
         error = -EINVAL;
-    if (!error && shows_too_much(store, folders, path, &found->st))
-        error = -EPERM;
+    if (!error)
+        error = check_shown(store, folders, path, &found->st);
     if (!error && store->reach.allowed.is_of_root && lead != STORE_RAW && found->st.st_uid != 0)
         error = -EKEYREJECTED;
     found->path = error ? NULL : path;
@@ -366,10 +416,8 @@ static int search(const struct store *store, const struct folders *folders, size
 
 int store_folder(const struct store *store)
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)&store->folder_lock;
-    pthread_mutex_lock(lock);
-    int folder = store->folder < 0 ? -1 : fcntl(store->folder, F_DUPFD_CLOEXEC, 0);
-    pthread_mutex_unlock(lock);
+    int folder;
+    (void)open_folder(store, &folder);
     return folder;
 }
 
@@ -405,7 +453,7 @@ int store_find(const struct store *store, enum store_lead lead, const char *name
     if (store->reach.depth >= MOST_DEPTH)
         return -ELOOP;
     size_t n = find_folders(&folders, store, lead);
-    int error = search(store, &folders, n, lead, name, found);
+    int error = folders.error ? folders.error : search(store, &folders, n, lead, name, found);
     free_folders(&folders);
     return error;
 }

@@ -16,7 +16,7 @@
 
 int directory_sync(const struct store *store)
 {
-    int error = fsync(store->folder) < 0 ? -errno : 0;
+    int error = TEMP_FAILURE_RETRY(fsync(store->folder)) < 0 ? -errno : 0;
     /* Some file systems cannot sync directories; their names are durable without it. */
     if (error == -EINVAL)
         error = 0;
@@ -169,7 +169,7 @@ int file_set_end(struct store *store, uint64_t end)
     int error = file_check_end(store);
     if (!error)
         error = journal_mark_passed(store);
-    if (!error && ftruncate(store->fd, (off_t)end) < 0) {
+    if (!error && TEMP_FAILURE_RETRY(ftruncate(store->fd, (off_t)end)) < 0) {
         store_say(store, NULL, "cannot set its end: %s", strerror(errno));
         error = file_error(-errno);
     }
@@ -191,7 +191,7 @@ int file_sync(struct store *store, bool all)
         end = in_use > store->committed_end ? in_use : store->committed_end;
         error = unsynced_write_again(store, end);
     }
-    if (!error && (all ? fsync : fdatasync)(store->fd) < 0) {
+    if (!error && TEMP_FAILURE_RETRY((all ? fsync : fdatasync)(store->fd)) < 0) {
         error = -errno;
         store_say(store, NULL, "cannot sync it: %s", strerror(-error));
         /* The kernel's cached pages are dropped: whoever reads the file next must see what the disk
@@ -237,7 +237,8 @@ const void *store_view(struct store *store, uint64_t address, size_t n)
     uint64_t end;
     if (!store->map || __builtin_add_overflow(address, (uint64_t)n, &end) ||
         end > (uint64_t)store->st.st_size || end > store_size(store) ||
-        pages_touch(store, address, n) || unsynced_touch(store, address, n))
+        atomic_load(&store->lost_lock) || pages_touch(store, address, n) ||
+        unsynced_touch(store, address, n))
         return NULL;
     /* Maps all pages at once instead of one fault each, where the kernel can. */
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

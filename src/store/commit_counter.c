@@ -29,7 +29,8 @@
 
 static int open_counter(const struct store *store, int flags)
 {
-    return openat(store->folder, place_entry(store->counter), flags | COUNTER_FLAGS);
+    return TEMP_FAILURE_RETRY(
+        openat(store->folder, place_entry(store->counter), flags | COUNTER_FLAGS));
 }
 
 int counter_read(const struct store *store, char number[COUNTER_BYTES])
@@ -39,7 +40,7 @@ int counter_read(const struct store *store, char number[COUNTER_BYTES])
     if (fd < 0) /* a symbolic link or socket is no counter: the writer replaces it */
         return errno == ENOENT || errno == ELOOP || errno == ENXIO ? 0 : -errno;
     follow_drop_cached(store, fd);
-    ssize_t n = pread(fd, number, COUNTER_BYTES, 0);
+    ssize_t n = TEMP_FAILURE_RETRY(pread(fd, number, COUNTER_BYTES, 0));
     int error = n >= 0 || errno == ESPIPE ? 0 : -errno;
     close(fd);
     return error;
@@ -80,7 +81,7 @@ static int write_number(struct store *store, uint64_t number)
     int fd = open_for_writing(store);
     if (fd < 0)
         return fd;
-    ssize_t n = pwrite(fd, text, COUNTER_BYTES, 0);
+    ssize_t n = TEMP_FAILURE_RETRY(pwrite(fd, text, COUNTER_BYTES, 0));
     int error = n < 0 ? -errno : n < COUNTER_BYTES ? -ENOSPC : 0;
     if (close(fd) < 0 && !error)
         error = -errno;

@@ -1,5 +1,5 @@
 /* Sets of byte ranges, for free space and what was newly allocated. Knows no file. Not locked: the
- * store's lock guards them. All operations take O(log n) time, also that of finding room. */
+ * store's lock guards them. Operations on one range take O(log n) time, also that of finding room. */
 #ifndef SPARSEFS_STORE_EXTENTS_H
 #define SPARSEFS_STORE_EXTENTS_H
 

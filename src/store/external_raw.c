@@ -5,15 +5,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "store/private.h"
 
 static const char signature[] = "\x89HDF\r\n\x1a\n";
 
-static bool is_hdf5(int fd)
+/* -EPERM: it is an HDF5 file, which begins at 0, 512, 1024, 2048, ...; errors of pread(2). */
+static int check_no_hdf5(int fd)
 {
     char head[sizeof(signature) - 1];
-    return pread(fd, head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
-           memcmp(head, signature, sizeof(head)) == 0;
+    size_t done = sizeof(head);
+    for (uint64_t at = 0; done == sizeof(head) && at <= INT64_MAX / 2; at = at ? 2 * at : 512) {
+        int error = io_read_at(fd, at, head, sizeof(head), &done);
+        if (error)
+            return error;
+        if (done == sizeof(head) && memcmp(head, signature, sizeof(head)) == 0)
+            return -EPERM;
+    }
+    return 0;
 }
 
 static bool is_own(const struct store *store, const struct stat *own, const struct store_found *at)
@@ -64,9 +73,10 @@ int store_open_raw(const struct store *store, const char *name, int *fd, const c
     store_found_free(&found);
     if (error || *fd < 0)
         return error ? error : *fd;
-    if (!is_hdf5(*fd))
-        return 0;
-    *why = "it is an HDF5 file";
-    close(*fd);
-    return -EPERM;
+    error = check_no_hdf5(*fd);
+    if (error == -EPERM)
+        *why = "it is an HDF5 file";
+    if (error)
+        close(*fd);
+    return error;
 }

@@ -34,6 +34,18 @@ static void end(struct raw *raw)
     free(raw);
 }
 
+/* The one that was written longest ago. The lock stays: a commit that begins meanwhile waits, as it must not
+ * end before the file is durable. */
+static int sync_first(struct store *store)
+{
+    struct raw *raw = store->raw;
+    int error = sync_raw(store, raw->fd);
+    DL_DELETE(store->raw, raw);
+    store->n_raw--;
+    end(raw);
+    return error;
+}
+
 /* Where a file is in the list; its descriptor is older than what was written, so that it hears of
  * every error of the disk. */
 static struct raw *find(struct store *store, const struct stat *st)
@@ -47,7 +59,7 @@ static struct raw *find(struct store *store, const struct stat *st)
 
 int store_raw_written(struct store *store, int fd)
 {
-    struct raw *raw = calloc(1, sizeof(*raw)), *oldest = NULL;
+    struct raw *raw = calloc(1, sizeof(*raw));
     if (!raw || fstat(fd, &raw->st) < 0) {
         int error = raw ? -errno : -ENOMEM;
         (void)sync_raw(store, fd);
@@ -56,39 +68,28 @@ int store_raw_written(struct store *store, int fd)
         return error;
     }
     raw->fd = fd;
+    int error = 0;
     pthread_mutex_lock(&store->raw_lock);
-    bool is_there = find(store, &raw->st);
-    if (!is_there) {
+    if (find(store, &raw->st)) {
+        end(raw);
+    } else {
         DL_APPEND(store->raw, raw);
-        if (++store->n_raw > MOST_RAW) {
-            oldest = store->raw;
-            DL_DELETE(store->raw, oldest);
-            store->n_raw--;
-        }
+        if (++store->n_raw > MOST_RAW)
+            error = sync_first(store);
     }
     pthread_mutex_unlock(&store->raw_lock);
-    if (is_there)
-        end(raw);
-    int error = oldest ? sync_raw(store, oldest->fd) : 0;
-    if (oldest)
-        end(oldest);
     return error;
 }
 
 int unsynced_raw_sync(struct store *store)
 {
-    struct raw *raw, *next, *written;
-    pthread_mutex_lock(&store->raw_lock);
-    written = store->raw;
-    store->raw = NULL;
-    store->n_raw = 0;
-    pthread_mutex_unlock(&store->raw_lock);
     int error = 0;
-    DL_FOREACH_SAFE (written, raw, next) {
-        int failed = sync_raw(store, raw->fd);
+    pthread_mutex_lock(&store->raw_lock);
+    while (store->raw) {
+        int failed = sync_first(store);
         error = error ? error : failed;
-        end(raw);
     }
+    pthread_mutex_unlock(&store->raw_lock);
     return error;
 }
 

@@ -127,16 +127,22 @@ static void default_stat(struct stat *st)
     st->st_atim = st->st_ctim = st->st_mtim;
 }
 
-/* The backing file is written to the same place again. */
-static void remember_backing(struct image *image, const struct store *file)
+/* The backing file is written to the place of this one again. -ENOMEM; errors of fcntl(2). */
+static int remember_place(struct image *image, const struct store *file)
 {
+    char *written = strdup(file->place);
+    int folder = written ? fcntl(file->folder, F_DUPFD_CLOEXEC, 0) : -1;
+    if (folder < 0) {
+        int error = written ? -errno : -ENOMEM;
+        free(written);
+        return error;
+    }
     if (image->folder >= 0)
         close(image->folder);
     free(image->written);
-    image->written = strdup(file->place);
-    image->folder = image->written ? fcntl(file->folder, F_DUPFD_CLOEXEC, 0) : -1;
-    if (fstat(file->fd, &image->backed) < 0)
-        image->backed = (struct stat){0};
+    image->written = written;
+    image->folder = folder;
+    return 0;
 }
 
 static int set_backing(struct image *image, const struct store_image *how)
@@ -147,10 +153,13 @@ static int set_backing(struct image *image, const struct store_image *how)
     image->backing = how->backing ? strdup(how->backing) : NULL;
     if (how->backing && !image->backing)
         return -ENOMEM;
+    if (how->from && !how->from->place) {
+        log_error("%s: it has no name by which it could be replaced", how->name);
+        return -ENOENT;
+    }
     if (how->from) {
-        remember_backing(image, how->from);
         image->backed = how->from->st; /* as it was before its bytes were read */
-        return image->folder < 0 ? -ENOMEM : 0;
+        return remember_place(image, how->from);
     }
     if (how->backing && !how->replace && access(how->backing, F_OK) == 0) {
         log_error("%s: it is there already", how->backing);
@@ -365,10 +374,13 @@ int image_write_back(struct store *store)
         return error;
     error = copy_to(store, to);
     if (!error)
+        error = remember_place(image, to);
+    if (!error)
         error = store_commit(to);
     if (!error) {
         free_space_hand_on(store, to);
-        remember_backing(image, to);
+        if (fstat(to->fd, &image->backed) < 0)
+            image->backed = (struct stat){0};
     }
     store_close(to);
     if (error)

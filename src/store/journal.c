@@ -174,7 +174,7 @@ static int write_and_sync(struct store *store, struct journal *journal)
     standing->has_name = standing->has_name && standing->inode == header->self.inode;
     standing->inode = header->self.inode;
     int error = put_all(store, journal);
-    if (error || fdatasync(journal->fd) < 0)
+    if (error || TEMP_FAILURE_RETRY(fdatasync(journal->fd)) < 0)
         return error ? error : -errno;
     if (!standing->has_name)
         error = directory_sync(store);

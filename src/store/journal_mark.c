@@ -26,7 +26,9 @@ static struct mark make_mark(uint64_t sum)
 
 static int put_mark(const struct store *store, int fd, const struct mark *mark)
 {
-    ssize_t put = fd < 0 ? -1 : pwrite(fd, mark, sizeof(*mark), sizeof(struct header));
+    ssize_t put = -1;
+    if (fd >= 0)
+        put = TEMP_FAILURE_RETRY(pwrite(fd, mark, sizeof(*mark), sizeof(struct header)));
     if (put < 0)
         log_info("%s: cannot mark the journal %s: %s", store->path, store->journal,
                  strerror(errno));

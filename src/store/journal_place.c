@@ -199,7 +199,7 @@ int journal_bring_home(struct store *store)
         return error;
     if (renameat(store->sought_folder, place_entry(store->sought), store->folder,
                  place_entry(store->journal)) < 0 ||
-        (fsync(store->sought_folder) < 0 && errno != EINVAL)) {
+        (TEMP_FAILURE_RETRY(fsync(store->sought_folder)) < 0 && errno != EINVAL)) {
         error = -errno;
         store_say(store, NULL, "cannot bring its journal %s to it: %s", store->sought,
                   strerror(-error));

@@ -128,7 +128,8 @@ int journal_open_header(struct store *store, int folder, const char *path, struc
 {
     struct identity file, self;
     *journal = (struct journal){0};
-    int fd = openat(folder, place_entry(path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = TEMP_FAILURE_RETRY(
+        openat(folder, place_entry(path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (fd < 0)
         return -errno;
     int refused = neighbour_check(store, fd, path);

@@ -77,9 +77,10 @@ struct reach {
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
- * behind committed_end, or in `fresh` of a file) is written there at once, unless it shares a page
- * with the journal that stands; other bytes only by a commit. What the file has is what the kernel says and,
- * over it, what was written since the last sync (unsynced.c).
+ * behind committed_end, or in `fresh` of a file) is written there at once, unless it is in a page
+ * already, or lies before committed_end in one of the journal that stands; other bytes only by a
+ * commit. What the file has is what the kernel says and, over it, what was written since the last
+ * sync (unsynced.c).
  *
  * free, pending, fresh are disjoint. Locks are taken in the order `change`, pages_lock,
  * unsynced_lock. */
@@ -89,7 +90,7 @@ struct store {
     const struct store_found *found; /* while opening: it, not the path, is used; or NULL */
     struct why *why;                 /* until store_opened: takes its errors; NULL: the log does */
     int folder;               /* that the file is in: all names in it are used relative to it */
-    pthread_mutex_t raw_lock; /* guards the next two (external_raw_unsynced.c): */
+    pthread_mutex_t raw_lock; /* guards the next two; held while files are synced: */
     struct raw *raw;          /* files that are to be synced, the longest written first */
     unsigned n_raw;
     pthread_mutex_t folder_lock; /* folder_lock keeps the folder open, for users who do not hold
@@ -414,8 +415,8 @@ void pages_clear(struct store *store);
 /* Writes all pages to the file, as far as they lie before its end. */
 int pages_apply(struct store *store, uint64_t end);
 
-/* Adds or replaces a page. -ENOSPC and other errors of write(2): the limit of pages in memory is
- * reached, and the disk does not take this one; must: it goes into memory then. */
+/* Adds or replaces a page. -ENOMEM; -ENOSPC and other errors of write(2): the limit of pages in memory is
+ * reached, and the disk does not take this one; must: a new one goes into memory then. */
 int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must);
 
 /* pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the

@@ -60,7 +60,8 @@ int publish_check(struct store *store, int *held)
     int error = settle_journal(store);
     if (error)
         return error;
-    int fd = openat(store->folder, place_entry(store->place), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = TEMP_FAILURE_RETRY(
+        openat(store->folder, place_entry(store->place), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
     error = check_replaced(store, fd);

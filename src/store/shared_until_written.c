@@ -137,9 +137,10 @@ int store_begin_writing(struct store *store)
         return 0;
     pthread_mutex_lock(&store->change);
     bool was_lost = atomic_load(&store->lost_lock);
+    bool is_begun = !store->is_shared; /* by another thread */
     /* If it was changed by a program without locks ours need not be released. */
-    int error = check_unchanged(store);
-    if (!error && (error = begin(store)) < 0)
+    int error = is_begun ? 0 : check_unchanged(store);
+    if (!error && !is_begun && (error = begin(store)) < 0)
         (void)share_lock(store, was_lost);
     pthread_mutex_unlock(&store->change);
     return error;

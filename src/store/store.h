@@ -172,7 +172,8 @@ struct store_image {
 
 /* A store in memory, of the n bytes that are given, or (NULL) a new one. Its commits need no disk:
  * committed bytes change when the next commit is whole. Bytes that are not copied stay the caller's
- * until store_take_image. -ENOMEM; -EIO: a callback failed; -EEXIST: the backing file is there. */
+ * until store_take_image. -ENOMEM; -EIO: a callback failed; -EINVAL: user data without the callbacks that copy and
+ * free them; -EEXIST: the backing file is there; -ENOENT: `from` has no name that leads to it; errors of fcntl(2). */
 int store_open_image(void *bytes, size_t n, const struct store_image *how, struct store **store);
 
 /* A file that the caller reads for the store, and what is known of it. */
@@ -241,7 +242,7 @@ struct store_reach {
     const char *files; /* in this folder and below they are allowed, too; NULL: none */
     /* What is read is shown to other users than the one that the process runs as: to those whom the
      * mode of its file lets read, and those of `shown` (S_IRGRP, S_IROTH). Files of another owner are refused then,
-     * and those that fewer may read, or find. */
+     * unless they are in `files` and everybody may read them; and those that fewer may read, or find. */
     bool for_others;
     mode_t shown;
     bool is_of_root; /* files of others than root are refused, but for raw data */
@@ -261,7 +262,8 @@ struct store_found {
     struct stat st;
 };
 
-/* -ENOENT: there is none; -EINVAL: it is no regular file; others of open(2); -ENOMEM; and refusals:
+/* -ENOENT: there is none; -EINVAL: it is no regular file; others of open(2) and fcntl(2), which say nothing of the file
+ * (-EMFILE); -ENOMEM; and refusals:
  * -EXDEV: it leads elsewhere, -EDEADLK: into a mount of sparsefs, -EPERM: it would show too much,
  * -EKEYREJECTED: it is not root's, -ELOOP: by too many files or symbolic links. *found only if 0 is
  * returned: then the caller calls store_found_free. It does not wait for a fifo, nor for a commit.
@@ -276,12 +278,13 @@ int store_found_open(const struct store_found *found, int access);
 /* A descriptor for reading and writing external raw data in place, which the caller closes or gives
  * to store_raw_written. Besides the rules of store_find: the file has one name and the owner of the
  * HDF5 file, if that is not root; those who may write that may write it, where others look on; it is
- * no HDF5 file. Errors of store_find and open(2); -EPERM. *why says which rule it breaks, or NULL. */
+ * no HDF5 file, also not one with a user block, and not the journal or counter of this one, which is not in memory.
+ * Errors of store_find, open(2) and pread(2); -EPERM. *why says which rule it breaks, or NULL. It waits for a commit. */
 int store_open_raw(const struct store *store, const char *name, int *fd, const char **why);
 
 /* Something was written to a file of external raw data, by this descriptor, which is taken over: the
  * next commit makes it durable, or earlier if there are many such files. Errors of fsync(2), then of
- * another one; -ENOMEM: this one is synced and closed. */
+ * another one; -ENOMEM, errors of fstat(2): this one is synced and closed. */
 int store_raw_written(struct store *store, int fd);
 
 /* Words for a refusal of store_find; NULL: the error is no refusal. */
@@ -290,7 +293,8 @@ const char *store_refusal(int error);
 /* The name that store_path returns from now on, of a store that is not followed. -ENOMEM. */
 int store_rename(struct store *store, const char *name);
 
-/* Where the store ends, in bytes: of one that is only read, as of opening. */
+/* Where the store ends, in bytes: of one that is only read, as of opening; of one that is followed, as of
+ * store_refresh or, while it is live, now. */
 uint64_t store_size(const struct store *store);
 
 /* Where the file will end if it is committed now: what is free at the end is left out. */
@@ -305,7 +309,8 @@ mode_t store_mode_led_to(const struct store *store);
 int store_set_mode(struct store *store, mode_t mode);
 int store_statvfs(const struct store *store, struct statvfs *st);
 
-/* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed.
+/* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed;
+ * -ESTALE: see store_share; of a followed file also STORE_MOVED, and -ESTALE: it is gone; of a reader, its errors.
  * Bytes that were allocated and never written are anything. */
 int store_read(struct store *store, uint64_t address, void *buffer, size_t n);
 
@@ -333,12 +338,14 @@ int store_vector_end(struct store_vector *vector);
 
 /* Writes n bytes at address, within the store's end (else -EINVAL). store_read sees them at once;
  * they are durable after store_commit. Committed bytes in the file are not touched before that.
- * Errors: those of write(2), -ENOMEM; then the bytes of the range are old or new. -EROFS, of this
- * and the next four: the store is only read. */
+ * Errors: those of write(2) (-ENOSPC for EFBIG), -ENOMEM; -EIO also: what else is in a page cannot be read; then the
+ * bytes of the range are old or new. Of this and all that follow up to store_free_except: -EROFS: the store is only
+ * read; errors of unlink(2) and fsync(2): a journal is still in the way that a commit could not remove. */
 int store_write(struct store *store, uint64_t address, const void *bytes, size_t n);
 
 /* The same for a writer that cannot handle errors: bytes that the file does not take, because the
- * disk is full, stay in memory until store_commit, which tries again and reports it. */
+ * disk is full, stay in memory until store_commit, which tries again and reports it. Still errors are -ENOMEM, -EIO of
+ * reading, and of many changed pages: one that was put on the disk cannot be changed there. */
 int store_write_or_keep(struct store *store, uint64_t address, const void *bytes, size_t n);
 
 /* Space for n > 0 bytes, and giving it back, in whole or in part: what is freed is used again after
@@ -347,14 +354,14 @@ int store_write_or_keep(struct store *store, uint64_t address, const void *bytes
 int store_allocate(struct store *store, uint64_t n, uint64_t *address);
 int store_free(struct store *store, uint64_t address, uint64_t n);
 
-/* Gives back what nothing refers to in the committed state: it may be used at once. -EINVAL: it is not
- * in use; -ENOMEM. */
+/* Gives back what nothing refers to in the committed state: it may be used at once. Nothing of it was allocated or
+ * claimed since the store was opened. -EINVAL: it is not in use; -ENOMEM. */
 int store_free_unused(struct store *store, uint64_t address, uint64_t n);
 
 /* Space for n > 0 bytes that are to replace old_n others (0: none), which stay in use: in an image
- * it may share bytes with them, and what was freed since the last commit is used, too. Then writing
- * there cannot fail. Errors of store_allocate. And giving n bytes back, but for those that lie in
- * kept_n others, too; errors of store_free. */
+ * it may share bytes with them, and what was freed since the last commit is used, too: writing there cannot fail
+ * then. Errors of store_allocate. And giving n bytes back, but for those that lie in
+ * kept_n others, too; errors of store_free, of which n 0 is none. */
 int store_allocate_over(struct store *store, uint64_t old, uint64_t old_n, uint64_t n,
                         uint64_t *address);
 int store_free_except(struct store *store, uint64_t address, uint64_t n, uint64_t kept,
@@ -364,7 +371,8 @@ int store_free_except(struct store *store, uint64_t address, uint64_t n, uint64_
 bool store_allocates_over(const struct store *store);
 
 /* Space for pieces of n > 0 bytes each, and writing them there: those that come to lie one behind
- * the other are written at once. Errors of store_allocate and store_write; then none has any. */
+ * the other are written together, up to 1 MiB. Errors of store_allocate and store_write; then none has any, but for
+ * what cannot be given back without memory. */
 struct store_piece {
     const void *bytes;
     size_t n;
@@ -372,8 +380,9 @@ struct store_piece {
 };
 int store_put(struct store *store, struct store_piece *pieces, size_t n);
 
-/* Punches a hole for space that was allocated since the last commit, where the file system can,
- * before it is freed: a full disk needs the room to commit. The bytes are undefined then. */
+/* Punches a hole for space that was allocated since the last commit behind its end, where the file system can,
+ * before it is freed: a full disk needs the room to commit. The bytes are undefined then. Nothing is done for other
+ * space. */
 void store_forget(struct store *store, uint64_t address, uint64_t n);
 
 /* ---- Space that belongs to an untrusted process ----
@@ -407,7 +416,8 @@ int store_free_lent(struct store *store, uint64_t address, uint64_t n);
  * was removed or replaced by another, and so it stays until its name leads to it again. External raw
  * data come first: an error of fsync(2) of one of their files is told once, and commits nothing.
  * -EROFS: the store is only read; -EIO also: another program has cut the file short; -EBUSY: what
- * another version of sparsefs has left stands where the journal belongs. */
+ * another version of sparsefs has left stands where the journal belongs. Calls that a signal has interrupted are made
+ * again: it does not end a commit. */
 int store_commit(struct store *store);
 
 /* An address (default 0) that every program writes to when it changes the file: the page there is a
@@ -423,7 +433,7 @@ int store_settle(struct store *store);
 
 /* The committed state of a store as it was when the snapshot was made, while the store goes on. The
  * space that it needs is not used again, and bytes that a commit changes in place are kept for it.
- * Free space reads as zeros. Must be closed before the store. -ENOENT: nothing is
+ * Free space of a store that is written reads as zeros. Must be closed before the store. -ENOENT: nothing is
  * committed yet; -EOPNOTSUPP: it is followed; -EIO: the last commit is not carried out yet, the disk
  * failed; -ENOMEM. Opening and closing count as changes of space, like store_allocate. */
 struct store_snapshot;
@@ -442,15 +452,15 @@ int store_snapshot_read(struct store_snapshot *snapshot, uint64_t address, void 
 uint64_t store_committed_size(struct store *store);
 
 /* The same bytes where they lie in memory already, mapped from the file, or in an image that is
- * only read; NULL if they are not, or are changed and not committed. Only for handing to a system
- * call: if the file shrinks meanwhile, the kernel says EFAULT there, but touching them here would
- * end the process. */
+ * only read; NULL if they are not, or are changed and not committed, or the lock was lost
+ * (store_share). Only for handing to a system call: if the file shrinks meanwhile, the kernel says
+ * EFAULT there, but touching them here would end the process. */
 const void *store_view(struct store *store, uint64_t address, size_t n);
 
 /* Whether the two are the same file. */
 bool store_is_same(const struct store *a, const struct store *b);
 
-/* Read calls and bytes read since the store was opened. */
+/* Read calls, and bytes read or given by store_view, since the store was opened. */
 void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes);
 
 /* Commits since it was opened that changed the file. */

@@ -146,11 +146,11 @@ int neighbour_open(struct store *store, const char *path, bool or_new)
     struct stat file;
     if (fstat(store->fd, &file) < 0)
         return -errno;
-    int fd = openat(store->folder, place_entry(path), flags);
+    int fd = TEMP_FAILURE_RETRY(openat(store->folder, place_entry(path), flags));
     bool is_new = fd < 0 && errno == ENOENT && or_new;
     if (is_new)
-        fd =
-            openat(store->folder, place_entry(path), flags | O_CREAT | O_EXCL, file.st_mode & 0666);
+        fd = TEMP_FAILURE_RETRY(openat(store->folder, place_entry(path), flags | O_CREAT | O_EXCL,
+                                       file.st_mode & 0666));
     if (fd < 0)
         return -errno;
     int error = is_new ? adopt(&file, fd) : neighbour_check(store, fd, path);

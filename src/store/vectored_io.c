@@ -63,7 +63,9 @@ static void append(struct store_vector *vector, void *to, size_t n)
 {
     struct iovec *last = vector->n > 0 ? &vector->to[vector->n - 1] : NULL;
     vector->end += n;
-    if (last && (char *)last->iov_base + last->iov_len == to)
+    /* What lies just behind the vector may be wanted. */
+    bool is_wanted = last && last->iov_base != vector->unwanted;
+    if (is_wanted && (char *)last->iov_base + last->iov_len == to)
         last->iov_len += n;
     else
         vector->to[vector->n++] = (struct iovec){to, n};

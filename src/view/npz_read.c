@@ -90,18 +90,19 @@ static int find_member(const struct zip *zip, const char *name, const unsigned c
     return -ENOENT;
 }
 
-static bool inflate_all(const unsigned char *from, size_t from_n, char *to, size_t to_n)
+/* -EILSEQ: they are not what to_n bytes were made to; -ENOMEM. */
+static int inflate_all(const unsigned char *from, size_t from_n, char *to, size_t to_n)
 {
     z_stream stream = {.next_in = (unsigned char *)from,
                        .avail_in = (uInt)from_n,
                        .next_out = (unsigned char *)to,
                        .avail_out = (uInt)to_n};
     if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
-        return false;
+        return -ENOMEM;
     int result = inflate(&stream, Z_FINISH);
     bool is_whole = result == Z_STREAM_END && stream.avail_out == 0;
     inflateEnd(&stream);
-    return is_whole;
+    return result == Z_MEM_ERROR ? -ENOMEM : is_whole ? 0 : -EILSEQ;
 }
 
 static int take_member(const struct zip *zip, const unsigned char *entry, char **out, size_t *out_n)
@@ -122,14 +123,15 @@ static int take_member(const struct zip *zip, const unsigned char *entry, char *
     char *bytes = malloc(n ? n : 1);
     if (!bytes)
         return -ENOMEM;
-    bool good = true;
+    int error = 0;
     if (method == STORED)
         memcpy(bytes, zip->bytes + at, n);
     else
-        good = inflate_all(zip->bytes + at, packed, bytes, n);
-    if (!good || crc32(0, (unsigned char *)bytes, (uInt)n) != get32(entry + 16)) {
+        error = inflate_all(zip->bytes + at, packed, bytes, n);
+    if (error || crc32(0, (unsigned char *)bytes, (uInt)n) != get32(entry + 16)) {
         free(bytes);
-        return refuse(zip->why, "its bytes are not those of its checksum");
+        return error == -ENOMEM ? error
+                                : refuse(zip->why, "its bytes are not those of its checksum");
     }
     *out = bytes;
     *out_n = n;

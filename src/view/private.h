@@ -42,7 +42,7 @@ bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims);
 unsigned tiff_sample_format(const struct sfs_type *type);
 
 /* png/N.png: its size, 0 where there is no such view; and all of it, which the caller frees. Errors
- * as of sfs_read. */
+ * as of sfs_read, sfs_get_defined; -EINVAL: there is no such view, or frame. */
 uint64_t png_bytes(const struct views *views);
 int png_make(struct views *views, uint64_t frame, struct view_head *out);
 

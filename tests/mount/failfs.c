@@ -2,7 +2,8 @@
  * broken or slow disk do. Three files say so:
  *
  *   fail        an errno in decimal: every call that would change or sync another file returns that
- *               error, and `writes` of them at the most succeed before: "28 writes=5"
+ *               error, and `writes` of them at the most succeed before: "28 writes=5"; or only so
+ *               many times: "28 writes=5 times=1"
  *   fail_reads  an errno: every read(2) of another file returns it, or each third: "5 each=3"
  *   hold        "changes" or "reads": such calls wait until it holds something else. For each that
  *               does it gets a byte longer. "slow": each read takes SLOW_NANOS
@@ -13,6 +14,7 @@
 #define FUSE_USE_VERSION 39
 #include <errno.h>
 #include <fuse.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,8 +38,9 @@ struct file {
 };
 
 static struct file files[MAX_FILES];
-static int failure;                                      /* errno, or 0 */
-static long writes_left;                                 /* before it */
+static int failure;      /* errno, or 0 */
+static long writes_left; /* before it */
+static long failures_left;
 static int read_failure;                                 /* errno, or 0 */
 static unsigned reads, each_read;                        /* of so many one fails */
 static enum held { NOTHING, CHANGES, READS, SLOW } held; /* what has to wait */
@@ -102,7 +105,7 @@ static int fails(const char *path)
         writes_left--;
         return 0;
     }
-    return -failure;
+    return failures_left-- > 0 ? -failure : 0;
 }
 
 static void take_control(const struct file *file)
@@ -112,7 +115,8 @@ static void take_control(const struct file *file)
     if (!strcmp(file->path, FAIL)) {
         failure = 0;
         writes_left = 0;
-        sscanf(text, "%d writes=%ld", &failure, &writes_left);
+        failures_left = LONG_MAX;
+        sscanf(text, "%d writes=%ld times=%ld", &failure, &writes_left, &failures_left);
     } else if (!strcmp(file->path, FAIL_READS)) {
         read_failure = 0;
         each_read = 1;

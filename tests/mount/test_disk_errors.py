@@ -71,9 +71,9 @@ class Failfs:
             assert self.process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
 
-    def fail(self, after=0):
-        """After so many more changes have succeeded."""
-        (self.path / "fail").write_text(f"{self.error} writes={after} ")
+    def fail(self, after=0, times=None):
+        """After so many more changes have succeeded; from then on, or so many times."""
+        (self.path / "fail").write_text(f"{self.error} writes={after} " + (f"times={times} " if times else ""))
 
     def recover(self):
         (self.path / "fail").write_text("0 writes=0 ")
@@ -388,6 +388,36 @@ def test_every_change_fails_once(tmp_path):
             mount.unmount()
             assert mount.process.returncode == 0, mount.log()
             check(path)
+    finally:
+        disk.end()
+
+
+def test_what_has_begun_is_not_called_unchanged(tmp_path):
+    """A call of the disk that a signal has interrupted is no signal to the command, and not before all changes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    disk = Failfs(folder, errno.EINTR)
+    try:
+        path = make(disk.path / "a.h5")
+        journal = path.with_name("a.h5.journal")
+        mount = Mount(path, tmp_path / "mnt", "rw,commit_interval=0")
+        (mount / "data/frames/1.raw").write_bytes(noise(1))
+        fsync(mount.root)
+        mount.process.kill()
+        mount.umount("-l")
+        mount.wait()
+        left = {file: file.read_bytes() for file in (path, journal)}
+        failures = 0
+        for after in range(30):
+            for file, content in left.items():
+                file.write_bytes(content)
+            disk.fail(after, times=1)
+            done = subprocess.run([SPARSECTL, "recover", path], capture_output=True, text=True, check=False,
+                                  timeout=START_SECONDS)
+            disk.recover()
+            assert "nothing is changed" not in done.stderr, after
+            failures += done.returncode != 0
+        assert 0 < failures < 30 and "replayed" in done.stdout, done.stdout
     finally:
         disk.end()
 

@@ -287,9 +287,11 @@ def test_refused_writes_change_nothing(mounts, tmp_path):
     os.link(tmp_path / "in/second.raw", tmp_path / "in/name.raw")
     (tmp_path / "out.raw").write_bytes(raw)
     (tmp_path / "in/book.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + raw)
+    (tmp_path / "in/block.mat").write_bytes(bytes(1024) + b"\x89HDF\r\n\x1a\n" + raw)
     cases = {"gone": ("gone.raw", "No such file"), "out": ("../out.raw", "leads out"),
              "names": ("name.raw", "it has more names than one"), "self": ("x.h5", "it is the HDF5 file itself"),
-             "journal": ("x.h5.journal", "belongs to it"), "hdf5": ("book.h5", "it is an HDF5 file")}
+             "journal": ("x.h5.journal", "belongs to it"), "hdf5": ("book.h5", "it is an HDF5 file"),
+             "block": ("block.mat", "it is an HDF5 file")}
     path = tmp_path / "in/x.h5"
     make(path, [("first.raw", 0, 100)], (1, 50), name="sound")
     for name, (file, _) in cases.items():
@@ -517,6 +519,26 @@ def test_files_on_the_mount(mounts, tmp_path):
             (each / "virtual/stack.raw").read_bytes()
         assert "an external link leads into a mount of sparsefs" in each.log()
         assert "/virtual: the source d in mnt0/.sparsefs/image.h5 is refused" in each.log()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a part of a mount elsewhere")
+def test_parts_of_a_mount(mounts, tmp_path):
+    """What is left of a mount when its top is gone is one, too."""
+    data = files.integers((2, 3, 4), "<u2")
+    (tmp_path / "r.raw").write_bytes(data.tobytes())
+    first = mounts(make(tmp_path / "first.h5", [("r.raw", 0, 48)], (2, 3, 4)))
+    part = tmp_path / "part"
+    part.mkdir()
+    subprocess.run(["mount", "--bind", first / "d", part], check=True)
+    try:
+        assert first.umount("-l")
+        assert (part / "stack.raw").read_bytes() == data.tobytes()
+        path = make(tmp_path / "x.h5", [("part/stack.raw", 0, 48)], (2, 3, 4))
+        mount = mounts(path, expect_log=True)
+        is_refused(mount, "it leads into a mount of sparsefs")
+    finally:
+        subprocess.run(["umount", part], check=True)
+    assert first.wait() == 0
 
 
 def test_links_lead_to_files_with_raw_data(mounts, tmp_path):

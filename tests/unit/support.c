@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <ftw.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -62,6 +63,19 @@ void start_thread(pthread_t *thread, void *(*work)(void *), void *argument)
         return;
     fprintf(stderr, "no thread: %s\n", strerror(error));
     _exit(1);
+}
+
+void wait_until_it_sleeps(pid_t thread)
+{
+    char path[64], is = ' ';
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
+    while (is != 'S') {
+        FILE *file = fopen(path, "r");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &is) != 1)
+            fail_msg("%s cannot be read", path);
+        fclose(file);
+        sched_yield();
+    }
 }
 
 static atomic_uint errors;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <cmocka.h>
 
@@ -55,6 +56,9 @@ void *allocate(size_t n);
 /* pthread_create that ends the program where there is no thread to be had: a test that failed there
  * would leave the others behind, which wait, or go on, for ever. */
 void start_thread(pthread_t *thread, void *(*work)(void *), void *argument);
+
+/* Waits until a thread, by its number (gettid(2)), waits in the kernel for something. */
+void wait_until_it_sleeps(pid_t thread);
 
 /* Keeps the library's messages away from stderr and counts the lines of errors. */
 void log_quietly(void);

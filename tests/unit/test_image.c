@@ -2,6 +2,7 @@
 #include "opened.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <hdf5.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -1270,6 +1271,24 @@ static void expect_more(const char *path, uint16_t value)
     sfs_close(file);
 }
 
+static void a_file_without_a_name_is_no_backing_file(void **state)
+{
+    (void)state;
+    struct sfs_options options = {.writable = true};
+    struct sfs_file *file;
+    char path[32];
+    log_quietly();
+    make_file("nameless.h5", 0, true);
+    int fd = open("nameless.h5", O_RDWR);
+    assert_int_equal(unlink("nameless.h5"), 0);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    assert_int_equal(sfs_load_image(path, true, &options, &file), -ENOENT);
+    assert_int_equal(sfs_load_image(path, false, &options, &file), 0);
+    expect_content(file);
+    assert_int_equal(sfs_close(file), 0);
+    close(fd);
+}
+
 /* Read into memory, changed there, and put in its place by each flush; with its mode and user
  * block. */
 static void a_file_that_is_loaded_is_its_own_backing_file(void **state)
@@ -1623,6 +1642,7 @@ TEST_MAIN(cmocka_unit_test(an_image_is_copied_once),
           cmocka_unit_test(a_backing_file_stays_in_its_folder_and_replaces_no_other),
           cmocka_unit_test(a_backing_file_has_the_mode_that_was_asked_for),
           cmocka_unit_test(an_opened_image_has_a_backing_file),
+          cmocka_unit_test(a_file_without_a_name_is_no_backing_file),
           cmocka_unit_test(a_file_that_is_loaded_is_its_own_backing_file),
           cmocka_unit_test(a_file_that_is_loaded_many_times_does_not_grow),
           cmocka_unit_test(a_file_that_is_loaded_without_backing_stays),

@@ -13,7 +13,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <zlib.h>
 
+#include "common/load_image.h"
 #include "filter/filter.h"
 #include "format/section_heap.h"
 #include "hdf5/hdf5.h"
@@ -728,11 +730,37 @@ static int change_image(void)
     return error ? error : closed;
 }
 
+/* A store in memory whose backing file is written after a failure, too, and again. */
+static int write_back_image(void)
+{
+    static const unsigned char bytes[3000];
+    struct store_image how = {.name = "image", .writable = true, .backing = "backing"};
+    struct store *store;
+    uint64_t address;
+    unlink("backing");
+    int error = store_open_image(NULL, 0, &how, &store);
+    if (error)
+        return error;
+    error = store_allocate(store, sizeof(bytes), &address);
+    if (!error)
+        error = store_write(store, address, bytes, sizeof(bytes));
+    for (int i = 0; i < 3 && !error; i++) {
+        error = store_commit(store);
+        if (error == -ENOMEM && store_commit(store) != 0)
+            fail_msg("the backing file is not written any more");
+        if (!error)
+            error = store_write(store, address + (uint64_t)i, "x", 1);
+    }
+    store_close(store);
+    return error;
+}
+
 static void every_failed_allocation_for_an_image_is_an_error(void **state)
 {
     (void)state;
     assert_true(check(snapshot_image, 0) > 15);
     assert_true(check(change_image, 0) > 15);
+    assert_true(check(write_back_image, 0) > 15);
 }
 
 static void every_failed_allocation_while_writing_is_an_error(void **state)
@@ -1166,6 +1194,122 @@ static void a_failed_allocation_leaves_views_as_they_should_be(void **state)
     assert_true(check(write_views, 0) > 100);
 }
 
+/* ---- zlib ---- */
+
+/* Which of its calls has no memory. */
+static enum { NO_CALL, BEGIN, INFLATE } zlib_fails;
+static unsigned zlib_calls;
+
+int __real_inflateInit2_(z_streamp stream, int bits, const char *version, int size);
+int __wrap_inflateInit2_(z_streamp stream, int bits, const char *version, int size);
+int __real_inflate(z_streamp stream, int flush);
+int __wrap_inflate(z_streamp stream, int flush);
+
+WRAPPED int __wrap_inflateInit2_(z_streamp stream, int bits, const char *version, int size)
+{
+    zlib_calls++;
+    return zlib_fails == BEGIN ? Z_MEM_ERROR : __real_inflateInit2_(stream, bits, version, size);
+}
+
+WRAPPED int __wrap_inflate(z_streamp stream, int flush)
+{
+    zlib_calls++;
+    return zlib_fails == INFLATE ? Z_MEM_ERROR : __real_inflate(stream, flush);
+}
+
+static size_t put(unsigned char *to, uint64_t value, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = (unsigned char)(value >> 8 * i);
+    return n;
+}
+
+/* What the two headers of a member have in common, and its name. */
+static size_t put_facts(unsigned char *to, const char *name, size_t packed, size_t n, bool is_entry)
+{
+    size_t at =
+        put(to, 20, 2) + put(to + 2, 0, 2) + put(to + 4, 8, 2); /* version, flags, deflate */
+    at += put(to + at, 0x210000, 4);
+    at += put(to + at, 0, 4); /* a wrong checksum */
+    at += put(to + at, packed, 4);
+    at += put(to + at, n, 4);
+    at += put(to + at, strlen(name), 2);
+    size_t rest = is_entry ? 16 : 2; /* zeros: the member begins at 0 */
+    memset(to + at, 0, rest);
+    memcpy(to + at + rest, name, strlen(name));
+    return at + rest + strlen(name);
+}
+
+/* An archive of one member, which is compressed. */
+static size_t make_zip(unsigned char *zip)
+{
+    static const char name[] = "shape.npy";
+    const unsigned char bytes[300] = {1, 2, 3};
+    z_stream stream = {.next_in = (unsigned char *)bytes, .avail_in = sizeof(bytes)};
+    unsigned char packed[400];
+    stream.next_out = packed;
+    stream.avail_out = sizeof(packed);
+    assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    size_t n = (size_t)stream.total_out, at = put(zip, 0x04034b50, 4);
+    deflateEnd(&stream);
+    at += put_facts(zip + at, name, n, sizeof(bytes), false);
+    memcpy(zip + at, packed, n);
+    size_t directory = at += n;
+    at += put(zip + at, 0x02014b50, 4);
+    at += put(zip + at, 20, 2);
+    at += put_facts(zip + at, name, n, sizeof(bytes), true);
+    size_t directory_n = at - directory;
+    at += put(zip + at, 0x06054b50, 4);
+    at += put(zip + at, 0, 4);
+    at += put(zip + at, 1, 2) + put(zip + at + 2, 1, 2);
+    at += put(zip + at, directory_n, 4);
+    at += put(zip + at, directory, 4);
+    return at + put(zip + at, 0, 2);
+}
+
+/* It says nothing about the file. */
+static void an_archive_that_is_read_without_memory_is_not_damaged(void **state)
+{
+    (void)state;
+    static unsigned char zip[1000];
+    struct sparse_file sparse = {.first_error = 0};
+    struct views *views;
+    assert_int_equal(create_sparse(&sparse), 0);
+    assert_int_equal(views_open(sparse.file, sfs_dataset_address(sparse.dataset), "/x", 1, &views),
+                     0);
+    const struct view_content content = {
+        .bytes = (const char *)zip, .n = make_zip(zip), .most_kept = 1 << 20};
+    for (int fails = NO_CALL; fails <= INFLATE; fails++) {
+        zlib_calls = 0;
+        zlib_fails = fails;
+        int error = view_put(views, VIEW_NPZ, 0, &content);
+        zlib_fails = NO_CALL;
+        assert_int_equal(zlib_calls, fails == BEGIN ? 1 : 2);
+        assert_int_equal(error, fails ? -ENOMEM : -EINVAL);
+    }
+    views_close(views);
+    sfs_dataset_close(sparse.dataset);
+    sfs_discard(sparse.file);
+}
+
+/* Of compressed files, which are read into memory, the log has why they cannot be. */
+static void a_compressed_file_that_is_read_without_memory_is_logged(void **state)
+{
+    (void)state;
+    struct loaded loaded;
+    FILE *file = fopen("packed.gz", "w");
+    assert_true(file && fwrite("\x1f\x8b\x08\0\0\0\0\0\0\0", 10, 1, file) == 1 &&
+                fclose(file) == 0);
+    for (int fails = BEGIN; fails <= INFLATE; fails++) {
+        unsigned errors = log_errors();
+        zlib_fails = fails;
+        assert_int_equal(load_image("packed.gz", SIZE_MAX, "", &loaded), -ENOMEM);
+        zlib_fails = NO_CALL;
+        assert_int_equal(log_errors(), errors + 1);
+    }
+}
+
 /* ---- An index ---- */
 
 static uint64_t index_header;
@@ -1352,6 +1496,8 @@ static int all_tests(void)
         cmocka_unit_test(a_chunk_with_a_heap_fits_in_the_memory_that_it_takes),
         cmocka_unit_test(every_failed_allocation_while_writing_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_an_image_is_an_error),
+        cmocka_unit_test(an_archive_that_is_read_without_memory_is_not_damaged),
+        cmocka_unit_test(a_compressed_file_that_is_read_without_memory_is_logged),
         cmocka_unit_test(reading_an_index_fails_for_want_of_memory),
         cmocka_unit_test(an_index_survives_want_of_memory),
         cmocka_unit_test(converting_a_header_fails_for_want_of_memory),

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -485,7 +486,60 @@ static void a_file_in_a_folder_that_may_not_be_written_is_not_opened_for_writing
     assert_names("a/b", "f g ");
 }
 
-TEST_MAIN(cmocka_unit_test(what_was_committed_is_found_when_the_file_was_moved_without_its_journal),
+/* ---- Files that it leads to ---- */
+
+/* Looks for a file with no more than so many more descriptors. */
+static int find_with(struct store *store, const char *name, int descriptors)
+{
+    struct store_found found;
+    struct rlimit before;
+    int next = open("/dev/null", O_RDONLY);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit few = {(rlim_t)(next + descriptors), before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int error = store_find(store, STORE_SOURCE, name, &found);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (!error)
+        store_found_free(&found);
+    return error;
+}
+
+/* A file that a link has led to looks beside itself. Where that is unknown it is not known either that
+ * there is no such file, which would read as the fill value. */
+static void find_without_descriptors(bool for_others)
+{
+    struct store *top, *linked;
+    const struct store_reach reach = {.for_others = for_others};
+    begin();
+    assert_int_equal(system("cp a/b/f a/f && touch a/b/name"), 0);
+    assert_int_equal(store_open("a/f", &top), 0);
+    assert_int_equal(store_set_reach(top, &reach), 0);
+    assert_int_equal(store_open("a/b/f", &linked), 0);
+    assert_int_equal(store_share_reach(linked, top, false), 0);
+    int failures = 0, error;
+    while ((error = find_with(linked, "name", failures)) != 0 && failures < 20) {
+        assert_int_equal(error, -EMFILE);
+        failures++;
+    }
+    assert_in_range(failures, 2, 19);
+    assert_int_equal(find_with(linked, "other", 0), -EMFILE);
+    assert_int_equal(find_with(linked, "other", 20), -ENOENT);
+    store_close(linked);
+    store_close(top);
+}
+
+/* Nor does a file show too much. */
+static void without_descriptors_no_file_is_missing(void **state)
+{
+    (void)state;
+    log_quietly();
+    find_without_descriptors(false);
+    find_without_descriptors(true);
+}
+
+TEST_MAIN(cmocka_unit_test(without_descriptors_no_file_is_missing),
+          cmocka_unit_test(what_was_committed_is_found_when_the_file_was_moved_without_its_journal),
           cmocka_unit_test(what_was_committed_is_found_by_every_name),
           cmocka_unit_test(the_journal_goes_with_a_file_that_is_moved_while_it_is_written),
           cmocka_unit_test(settling_ends_a_journal_that_was_moved_with_its_file),

@@ -6,12 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/why.h"
@@ -28,11 +30,17 @@ static const struct store_opening shared = {.writable = true, .is_shared = true}
 static int other = -1;  /* the file, as it has it open */
 static int other_takes; /* the lock that it takes as soon as ours is given away for another one */
 
+static void (*in_flock)(void); /* called by the next flock */
+
 int __real_flock(int fd, int operation);
 int __wrap_flock(int fd, int operation);
 
 int __wrap_flock(int fd, int operation)
 {
+    void (*hook)(void) = in_flock;
+    in_flock = NULL;
+    if (hook)
+        hook();
     if (other_takes && fd != other) {
         assert_int_equal(__real_flock(fd, LOCK_UN), 0);
         assert_int_equal(__real_flock(other, other_takes | LOCK_NB), 0);
@@ -219,16 +227,19 @@ static void a_writer_who_came_in_between_has_written(void **state)
     (void)state;
     for (int also_shares = 0; also_shares < 2; also_shares++) {
         struct store *store = open_shared();
+        assert_non_null(store_view(store, 5000, 1));
         other_opens();
         other_takes = LOCK_EX;
         assert_int_equal(store_begin_writing(store), -EBUSY);
         other_changes();
         assert_int_equal(read_byte(store), -ESTALE);
+        assert_null(store_view(store, 5000, 1));
         other_closes();
         if (also_shares)
             assert_int_equal(store_share(store), 0);
         assert_int_equal(store_begin_writing(store), -EBUSY);
         assert_int_equal(read_byte(store), -ESTALE);
+        assert_null(store_view(store, 5000, 1));
         assert_int_equal(store_share(store), 0);
         assert_int_equal(read_byte(store), -ESTALE);
         assert_false(is_there(PATH ".commits"));
@@ -285,6 +296,40 @@ static void a_journal_is_carried_out_first(void **state)
 }
 
 /* ---- Threads ---- */
+
+static struct store *begun;
+static pthread_t second;
+static _Atomic(pid_t) second_is;
+
+static void *begin_second(void *nothing)
+{
+    (void)nothing;
+    atomic_store(&second_is, (pid_t)syscall(SYS_gettid));
+    return (void *)(intptr_t)store_begin_writing(begun);
+}
+
+/* It comes while the first one takes the lock, and waits for that. */
+static void start_second(void)
+{
+    start_thread(&second, begin_second, NULL);
+    while (atomic_load(&second_is) == 0)
+        sched_yield();
+    wait_until_it_sleeps(atomic_load(&second_is));
+}
+
+static void of_two_threads_only_one_begins(void **state)
+{
+    (void)state;
+    void *error;
+    begun = open_shared();
+    in_flock = start_second;
+    assert_int_equal(store_begin_writing(begun), 0);
+    assert_int_equal(pthread_join(second, &error), 0);
+    assert_null(error);
+    assert_int_equal(store_writings(begun), 1);
+    assert_int_equal(store_lock(begun), SFS_LOCK_EXCLUSIVE);
+    store_close(begun);
+}
 
 #define THREADS 4
 #define ROWS    64
@@ -520,6 +565,7 @@ static int all_tests(void)
         cmocka_unit_test(it_comes_when_writing_has_ended),
         cmocka_unit_test(its_name_has_another_file_by_now),
         cmocka_unit_test(a_journal_is_carried_out_first),
+        cmocka_unit_test(of_two_threads_only_one_begins),
         cmocka_unit_test(many_threads_write_while_it_is_given_back),
         cmocka_unit_test(who_said_that_he_writes_keeps_it),
         cmocka_unit_test(who_did_not_open_it_to_share_keeps_it),

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -58,6 +59,17 @@ static bool event(void)
     return false;
 }
 
+/* A signal ends each of so many calls once it has come to them. */
+static long interruptions;
+
+static bool is_interrupted(void)
+{
+    if (interruptions <= 0 || interruptions-- % 2 != 0)
+        return false;
+    errno = EINTR;
+    return true;
+}
+
 #define WRAPPED __attribute__((visibility("default")))
 
 ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, off_t at);
@@ -79,18 +91,20 @@ int __wrap_openat64(int folder, const char *name, int flags, mode_t mode);
 
 WRAPPED ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
 {
-    return event() ? -1 : __real_pwrite64(fd, bytes, n, at);
+    return event() || is_interrupted() ? -1 : __real_pwrite64(fd, bytes, n, at);
 }
 
 WRAPPED int __wrap_ftruncate64(int fd, off_t n)
 {
-    return event() ? -1 : __real_ftruncate64(fd, n);
+    return event() || is_interrupted() ? -1 : __real_ftruncate64(fd, n);
 }
 
 /* What syncs of the data say; 0: they are done, and the file "disk" is what "a" was then. */
 static int sync_error;
 static bool has_disk;
 static long syncs;
+
+static void (*in_fsync)(int fd);
 
 static bool is_a(int fd)
 {
@@ -102,7 +116,7 @@ static bool is_synced(int fd)
 {
     syncs++;
     errno = sync_error;
-    if (sync_error || event())
+    if (sync_error || event() || is_interrupted())
         return false;
     if (has_disk && is_a(fd))
         copy_file("a", "disk");
@@ -116,7 +130,9 @@ WRAPPED int __wrap_fdatasync(int fd)
 
 WRAPPED int __wrap_fsync(int fd)
 {
-    bool fails = is_a(fd) ? !is_synced(fd) : event();
+    bool fails = is_a(fd) ? !is_synced(fd) : event() || is_interrupted();
+    if (!fails && in_fsync)
+        in_fsync(fd);
     return fails ? -1 : __real_fsync(fd);
 }
 
@@ -137,7 +153,7 @@ WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
 
 WRAPPED int __wrap_openat64(int folder, const char *name, int flags, mode_t mode)
 {
-    return event() ? -1 : __real_openat64(folder, name, flags, mode);
+    return event() || is_interrupted() ? -1 : __real_openat64(folder, name, flags, mode);
 }
 
 /* What file systems without locks say; 0: this one has them. */
@@ -873,6 +889,117 @@ static void an_error_at_any_step_is_reported_and_the_commit_can_be_repeated(void
     }
 }
 
+static void a_signal_does_not_end_a_commit(void **state)
+{
+    (void)state;
+    struct store *store = make_before();
+    for (int i = 0; i < 3; i++) {
+        if (i == 0)
+            change(store);
+        else
+            set(&after, store, (uint64_t)i * 7 * PAGE, 100);
+        interruptions = 2000;
+        assert_int_equal(store_commit(store), 0);
+        assert_in_range(interruptions, 1, 1990);
+        assert_true(is_equal(store, &after));
+        interruptions = 2000;
+        assert_int_equal(store_settle(store), 0);
+        interruptions = 0;
+    }
+    store_close(store);
+    assert_int_equal(store_open("a", &store), 0);
+    assert_true(is_equal(store, &after));
+    store_close(store);
+}
+
+/* ---- External raw data ---- */
+
+#define RAW_FILES 65 /* one more than may be unsynced */
+
+static struct store *raw_store;
+static ino_t first_raw;
+static atomic_bool is_syncing, is_synced_now, has_committed;
+
+static int open_raw(int i)
+{
+    char name[16];
+    snprintf(name, sizeof(name), "raw%d", i);
+    int fd = open(name, O_RDWR | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* The first file takes its time: a commit that does not wait for it ends meanwhile. */
+static void sync_slowly(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0 || st.st_ino != first_raw)
+        return;
+    atomic_store(&is_syncing, true);
+    for (int i = 0; i < 300 && !atomic_load(&has_committed); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    atomic_store(&is_synced_now, true);
+}
+
+static void *commit_meanwhile(void *nothing)
+{
+    (void)nothing;
+    while (!atomic_load(&is_syncing))
+        sched_yield();
+    bool is_right = store_commit(raw_store) == 0 && atomic_load(&is_synced_now);
+    atomic_store(&has_committed, true);
+    return is_right ? NULL : raw_store;
+}
+
+static void a_commit_waits_for_raw_data_that_another_thread_syncs(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    struct stat st;
+    void *wrong;
+    raw_store = make_before();
+    for (int i = 0; i < RAW_FILES - 1; i++)
+        assert_int_equal(store_raw_written(raw_store, open_raw(i)), 0);
+    assert_int_equal(stat("raw0", &st), 0);
+    first_raw = st.st_ino;
+    in_fsync = sync_slowly;
+    start_thread(&thread, commit_meanwhile, NULL);
+    assert_int_equal(store_raw_written(raw_store, open_raw(RAW_FILES - 1)), 0);
+    assert_int_equal(pthread_join(thread, &wrong), 0);
+    in_fsync = NULL;
+    assert_null(wrong);
+    store_close(raw_store);
+}
+
+/* ---- Many pieces ---- */
+
+/* In memory, where pieces are read one by one. */
+static void a_piece_may_lie_behind_its_vector(void **state)
+{
+    (void)state;
+    static unsigned char bytes[2 * PAGE];
+    struct {
+        struct store_vector vector;
+        unsigned char behind[16];
+    } here;
+    unsigned char first[16];
+    struct store_image how = {.name = "image"};
+    struct store *store;
+    random_fill(bytes, sizeof(bytes));
+    memset(&here.behind, 0, sizeof(here.behind));
+    assert_ptr_equal(here.vector.unwanted + STORE_GAP, here.behind);
+    assert_int_equal(store_open_image(bytes, sizeof(bytes), &how, &store), 0);
+    store_vector_begin(&here.vector, store);
+    assert_int_equal(store_vector_add(&here.vector, 0, first, sizeof(first)), 0);
+    assert_int_equal(
+        store_vector_add(&here.vector, sizeof(first) + STORE_GAP, here.behind, sizeof(here.behind)),
+        0);
+    assert_int_equal(store_vector_end(&here.vector), 0);
+    assert_memory_equal(first, bytes, sizeof(first));
+    assert_memory_equal(here.behind, bytes + sizeof(first) + STORE_GAP, sizeof(here.behind));
+    store_close(store);
+}
+
 static bool is_snapshot(struct store_snapshot *snapshot, const struct model *model)
 {
     unsigned char *bytes = allocate(model->end);
@@ -1526,6 +1653,9 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(what_was_lost_without_a_new_start_of_the_system_is_replayed),
           cmocka_unit_test(what_others_may_have_put_back_is_not_replayed),
           cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
+          cmocka_unit_test(a_signal_does_not_end_a_commit),
+          cmocka_unit_test(a_commit_waits_for_raw_data_that_another_thread_syncs),
+          cmocka_unit_test(a_piece_may_lie_behind_its_vector),
           cmocka_unit_test(a_snapshot_stays_as_it_is_when_commits_fail),
           cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
           cmocka_unit_test(a_full_disk_is_reported_and_nothing_is_lost),

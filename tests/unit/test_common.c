@@ -1,0 +1,196 @@
+/* What all parts have in common: texts that may be shown, numbers as texts, descriptors of others. */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <float.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#undef fail /* sparsectl has one of its own */
+#include "cli/cli.h"
+#include "common/descriptors.h"
+#include "common/float_text.h"
+#include "common/log.h"
+#include "common/mounts.h"
+
+/* ---- Texts ---- */
+
+static void control_characters_are_not_shown(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"plain", "plain"},
+        {"a\nb\x1b[31m\x7f", "a?b?[31m?"},
+        {"\xc2\x9b"
+         "31m\xc2\x80\xc2\x9f",
+         "??31m????"}, /* CSI, as UTF-8 has it */
+        {"\xc2\xa0\xc3\x9b\xc3\xa9\xe2\x82\xac", "\xc2\xa0\xc3\x9b\xc3\xa9\xe2\x82\xac"},
+        {"\xc2", "\xc2"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char line[40], *printed;
+        size_t n;
+        strcpy(line, cases[i][0]);
+        log_make_line(line);
+        assert_string_equal(line, cases[i][1]);
+        FILE *out = open_memstream(&printed, &n);
+        print_text(out, cases[i][0]);
+        assert_int_equal(fclose(out), 0);
+        assert_string_equal(printed, cases[i][1]);
+        free(printed);
+    }
+}
+
+/* ---- Numbers ---- */
+
+static bool means(const char *text, double value, bool is_single)
+{
+    return is_single ? strtof(text, NULL) == (float)value : strtod(text, NULL) == value;
+}
+
+/* Digits of a number but zeros at its beginning and end. */
+static size_t significant(const char *text)
+{
+    size_t n = 0, zeros = 0;
+    for (; *text && *text != 'e'; text++) {
+        if (*text == '0') {
+            zeros += n > 0;
+        } else if (*text >= '1' && *text <= '9') {
+            n += zeros + 1;
+            zeros = 0;
+        }
+    }
+    return n;
+}
+
+static void expect_fewest_digits(double value, bool is_single)
+{
+    char *text, fewest[40];
+    size_t n;
+    int digits = 0;
+    FILE *out = open_memstream(&text, &n);
+    float_write(out, value, is_single);
+    assert_int_equal(fclose(out), 0);
+    do
+        snprintf(fewest, sizeof(fewest), "%.*g", ++digits, value);
+    while (!means(fewest, value, is_single));
+    assert_true(means(text, value, is_single));
+    assert_in_range(significant(text), 0, digits);
+    free(text);
+}
+
+static void numbers_have_the_fewest_digits(void **state)
+{
+    (void)state;
+    static const double values[] = {0,         -0.0,     1,      0.1,    1e22,    M_PI,
+                                    DBL_MAX,   DBL_MIN,  5e-324, 1e-310, 1.5e-45, 2.8e-45,
+                                    123456789, INFINITY, -2.5,   1.0 / 3};
+    for (size_t i = 0; i < COUNT(values); i++) {
+        expect_fewest_digits(values[i], false);
+        expect_fewest_digits((float)values[i], true);
+    }
+    for (int i = 0; i < 20000; i++) {
+        uint64_t bits =
+            i % 2 ? random_next() : random_next() & ~((uint64_t)0x7ff << 52); /* subnormal */
+        uint32_t narrow = (uint32_t)(i % 2 ? random_next() : random_next() & ~0x7f800000u);
+        double value;
+        float single;
+        memcpy(&value, &bits, sizeof(value));
+        memcpy(&single, &narrow, sizeof(single));
+        if (isfinite(value))
+            expect_fewest_digits(value, false);
+        if (isfinite(single))
+            expect_fewest_digits(single, true);
+    }
+}
+
+/* ---- Descriptors ---- */
+
+static int ends[2];
+static _Atomic(pid_t) sender;
+static atomic_int signals;
+
+static void count_signal(int number)
+{
+    (void)number;
+    atomic_fetch_add(&signals, 1);
+}
+
+/* Nothing comes behind it; nor, if it could not be sent, before it. */
+static void *send_one(void *nothing)
+{
+    (void)nothing;
+    atomic_store(&sender, (pid_t)syscall(SYS_gettid));
+    bool is_sent = descriptor_send(ends[0], "last", 4, STDIN_FILENO);
+    shutdown(ends[0], SHUT_WR);
+    return is_sent ? &sender : NULL;
+}
+
+/* Its handler is not one after which calls go on by themselves. */
+static void a_signal_does_not_keep_a_descriptor_from_being_sent(void **state)
+{
+    (void)state;
+    const struct sigaction action = {.sa_handler = count_signal};
+    const int room = 1;
+    char bytes[64] = {0};
+    pthread_t thread;
+    void *is_sent;
+    int fd = -1;
+    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    assert_int_equal(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+    while (send(ends[0], bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+        ;
+    assert_int_equal(errno, EAGAIN);
+    start_thread(&thread, send_one, NULL);
+    while (atomic_load(&sender) == 0)
+        sched_yield();
+    wait_until_it_sleeps(atomic_load(&sender));
+    assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
+    while (atomic_load(&signals) == 0)
+        sched_yield();
+    while (descriptor_receive(ends[1], bytes, sizeof(bytes), &fd))
+        assert_int_equal(fd, -1);
+    assert_int_equal(pthread_join(thread, &is_sent), 0);
+    assert_non_null(is_sent);
+    assert_true(fd >= 0);
+    assert_memory_equal(bytes, "last", 4);
+    close(fd);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* ---- Mounts ---- */
+
+static void a_table_of_mounts_that_cannot_be_read_says_nothing(void **state)
+{
+    (void)state;
+    struct rlimit before, none;
+    int next = open("/dev/null", O_RDONLY);
+    close(next);
+    assert_int_equal(mounts_is_sparsefs(0, 1u << 19), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){(rlim_t)next, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int is_ours = mounts_is_sparsefs(0, 1u << 19);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(is_ours, -EMFILE);
+    assert_int_equal(mounts_is_sparsefs(8, 1), 0); /* a disk */
+}
+
+TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
+          cmocka_unit_test(numbers_have_the_fewest_digits),
+          cmocka_unit_test(a_signal_does_not_keep_a_descriptor_from_being_sent),
+          cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing))
