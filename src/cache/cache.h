@@ -116,7 +116,7 @@ void cache_return_last(struct chunk *chunk);
 
 struct cache_form;
 
-/* The cache form of one chunk of a sparse dataset, with at least these parts (form.h), pinned until
+/* The cache form of one chunk of a sparse dataset, with at least these parts (memory_form.h), pinned until
  * cache_return; NULL if nothing of the chunk is defined. Of an open chunk it is a copy in the
  * packed form. Scaled coordinates. */
 int cache_pin(struct cache_dataset *dataset, const uint64_t *scaled, unsigned parts,

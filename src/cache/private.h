@@ -59,7 +59,7 @@ enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHU
 
 /* Besides parts of a form, for chunk_acquire. */
 #define PART_SOME                                                                                  \
-    16             /* values, or the selection if the values are read in parts (read_in_parts.c) */
+    16 /* values, or the selection if the values are read in parts (read_unfiltered_values.c) */
 #define PASSING 32 /* scan: the chunk is not to stay in the cache */
 
 /* Queues of chunks, next victim first (eviction_policy.c). */
@@ -219,6 +219,17 @@ void policy_evicted(struct cache *cache, const struct chunk *chunk);
 /* The next victim, clean and without pins, or NULL. */
 struct chunk *policy_victim(struct cache *cache);
 
+/* ---- read.c ---- */
+
+struct piece;
+
+/* Reads a piece of a pinned chunk. -EAGAIN: all values of the chunk are needed for that, or another
+ * one has taken its place. */
+int read_pinned(struct chunk *chunk, const struct piece *piece, const struct cache_read *to);
+
+/* The same of one that is loaded for it. Errors of chunk_acquire. */
+int read_piece(const struct cache_read *read, const struct piece *piece);
+
 /* ---- invariants.c; the lock is held ---- */
 
 /* Ends the process if an invariant does not hold; in builds that check that, now and then if there
@@ -372,7 +383,6 @@ int loading_do(struct loading *loading, int error);
  * reading them: a piece of it to `at` of an array; positions of it, packed. -EAGAIN: all values
  * must be loaded first, or another chunk has taken its place. */
 bool chunk_is_in_parts(const struct chunk *chunk);
-struct piece;
 int partial_read(struct chunk *chunk, const struct piece *piece, char *elements,
                  const uint64_t *dims, const uint64_t *at);
 int partial_gather(struct chunk *chunk, const struct runs *positions, char *elements);

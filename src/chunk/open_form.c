@@ -6,7 +6,7 @@
 
 #include "common/box.h"
 #include "common/memory_pool.h"
-#include "chunk/form.h"
+#include "chunk/memory_form.h"
 #include "layout/layout.h"
 #include "chunk/mask.h"
 

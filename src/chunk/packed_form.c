@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "chunk/form.h"
+#include "chunk/memory_form.h"
 #include "chunk/variable_form.h"
 #include "common/memory_pool.h"
 #include "layout/layout.h"

@@ -6,7 +6,7 @@
 #ifndef SPARSEFS_CHUNK_VARIABLE_FORM_H
 #define SPARSEFS_CHUNK_VARIABLE_FORM_H
 
-#include "chunk/form.h"
+#include "chunk/memory_form.h"
 #include "sparsefs/sparsefs.h"
 
 /* Bytes that are stored for what n elements lead to; SIZE_MAX: more than memory has. */

@@ -3,7 +3,7 @@
 #ifndef SPARSEFS_CLI_COPY_ELEMENTS_H
 #define SPARSEFS_CLI_COPY_ELEMENTS_H
 
-#include "cli/criteria.h"
+#include "cli/above_and_mask.h"
 #include "cli/roi_and_points.h"
 #include "cli/find_defined.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/lines.h"
+#include "common/escape_lines.h"
 #include "cli/blocks.h"
 #include "cli/progress.h"
 #include "common/log.h"

@@ -6,7 +6,7 @@
 #include "cli/destination.h"
 #include "common/type_references.h"
 #include "cli/copy_sequences.h"
-#include "cli/unlimit_axes.h"
+#include "cli/dense_many_chunks.h"
 #include "cli/external_links.h"
 #include "cli/options.h"
 #include "cli/tree.h"

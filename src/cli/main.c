@@ -5,7 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/open_source.h"
-#include "common/size.h"
+#include "common/parse_size.h"
 #include "config.h"
 
 static const struct command *const commands[] = {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cli/blocks.h"
-#include "cli/unlimit_axes.h"
+#include "cli/dense_many_chunks.h"
 #include "cli/options.h"
 
 int selected_create(struct sfs_file *file, const char *path, const struct sfs_dataset_create *like,

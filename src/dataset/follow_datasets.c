@@ -1,6 +1,6 @@
 /* Followed files: taking the state that their writer has committed last, for everything that is
  * open. Calls hold the state while they run. A call that meets bytes of another state ends with
- * STORE_MOVED before it has returned anything; then it is repeated (repeated_calls.c). */
+ * STORE_MOVED before it has returned anything; then it is repeated (repeat_when_moved.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

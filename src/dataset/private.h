@@ -276,7 +276,7 @@ void alone_call_end(struct call *call);
         follow_error;                                                                              \
     })
 
-/* repeated_calls.c: whether a call that ended with *error is to be made again, as it was STORE_MOVED, the file is
+/* repeat_when_moved.c: whether a call that ended with *error is to be made again, as it was STORE_MOVED, the file is
  * followed, this call is the outermost one and the last state could be taken; else *error is what the call
  * returns: -EINTR, -EBUSY (MOST_TRIES), errors of sfs_refresh. *tries: 0 before the first time. */
 bool repeat_call(struct sfs_file *file, int *error, unsigned *tries);
@@ -383,6 +383,11 @@ int dataset_each_box(struct sfs_dataset *dataset, const struct box *box, uint64_
                      const char *elements,
                      int (*action)(struct sfs_dataset *dataset, const struct box *piece,
                                    const void *elements));
+
+/* Writes n elements, from row-major position first of a box on: those that equal the fill value become, or stay,
+ * undefined. Errors of dataset_write_values and dataset_erase_some. */
+int dataset_write_sparsely(struct sfs_dataset *dataset, const struct box *box, uint64_t first,
+                           uint64_t n, const char *elements);
 
 /* Puts the positions in the dataset of elements at ascending positions in a box into runs. -EINVAL: they are
  * not; -ENOMEM. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/interrupt.h"
-#include "common/lines.h"
+#include "common/escape_lines.h"
 #include "common/log.h"
 #include "common/growing_array.h"
 #include "format/reference.h"

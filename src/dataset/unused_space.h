@@ -42,7 +42,7 @@ int looking_keep(struct looking *looking, uint64_t address, uint64_t n);
 /* What is still to be looked at. is_new may be NULL. */
 int looking_add_found(struct looking *looking, uint64_t address, bool is_collection, bool *is_new);
 
-/* ---- used_by_collections.c ---- */
+/* ---- unused_space_collections.c ---- */
 
 /* Whether values of it lead into global heaps. */
 bool looking_has_heap(const struct plain_type *type);
@@ -54,12 +54,12 @@ int looking_add_collection(struct looking *looking, uint64_t address);
  * use, which may overlap what is known to be. */
 int looking_add_all_collections(struct looking *looking);
 
-/* ---- used_by_attributes.c ---- */
+/* ---- unused_space_attributes.c ---- */
 
 int looking_at_attribute(struct looking *looking, const struct message *message);
 int looking_at_attribute_info(struct looking *looking, const struct message *message);
 
-/* ---- used_by_dense.c ---- */
+/* ---- unused_space_dense.c ---- */
 
 int looking_at_dense(struct looking *looking, const struct object_header *header);
 int looking_at_index(struct looking *looking, struct index *index);

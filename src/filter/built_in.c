@@ -94,20 +94,3 @@ bool filter_is_native(const struct filter_pipeline *pipeline)
             return false;
     return pipeline->n <= PIPELINE_MOST_FILTERS;
 }
-
-/* Small streams may make more of their bytes than is said of large ones. */
-#define INFLATED_MARGIN 1024
-
-bool filter_can_make(const struct filter_pipeline *pipeline, uint64_t in_size, uint64_t size)
-{
-    for (size_t i = pipeline->n; i-- > 0;) {
-        const struct filter_kind *kind = filter_kind_of(&pipeline->filters[i]);
-        if (!kind || kind->most_inflated == INFLATES_ANYHOW)
-            return true;
-        if (kind->effect == COMPRESSES &&
-            (__builtin_add_overflow(in_size, INFLATED_MARGIN, &in_size) ||
-             __builtin_mul_overflow(in_size, kind->most_inflated, &in_size)))
-            return true;
-    }
-    return size <= in_size;
-}

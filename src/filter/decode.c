@@ -9,6 +9,9 @@
 #include "common/size.h"
 #include "filter/kind.h"
 
+/* Small streams may make more of their bytes than is said of large ones. */
+#define INFLATED_MARGIN 1024
+
 /* Other encoders than ours may make a little more of bytes that cannot be compressed. */
 #define MORE_SHARE 16
 #define MORE_BYTES 1024
@@ -125,4 +128,18 @@ int filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t
     if (from != out && size > 0)
         memcpy(out, from, size);
     return 0;
+}
+
+bool filter_can_make(const struct filter_pipeline *pipeline, uint64_t in_size, uint64_t size)
+{
+    for (size_t i = pipeline->n; i-- > 0;) {
+        const struct filter_kind *kind = filter_kind_of(&pipeline->filters[i]);
+        if (!kind || kind->most_inflated == INFLATES_ANYHOW)
+            return true;
+        if (kind->effect == COMPRESSES &&
+            (__builtin_add_overflow(in_size, INFLATED_MARGIN, &in_size) ||
+             __builtin_mul_overflow(in_size, kind->most_inflated, &in_size)))
+            return true;
+    }
+    return size <= in_size;
 }

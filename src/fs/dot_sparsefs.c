@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/size.h"
+#include "common/parse_size.h"
 #include "fs/daemon/last_messages.h"
 #include "fs/mount.h"
 #include "fs/refusal.h"

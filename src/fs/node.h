@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "fs/mounted_files.h"
+#include "fs/folder_open_files.h"
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
 
@@ -55,7 +55,7 @@ struct node {
     bool is_doubtful;
 };
 
-/* The file that a node is in: of a folder's only while it is used (mounted_files.h). */
+/* The file that a node is in: of a folder's only while it is used (folder_open_files.h). */
 static inline struct sfs_file *node_file(const struct node *node)
 {
     return node->mounted->file;

@@ -22,7 +22,7 @@ struct temporaries;
 struct temporary;
 
 /* limit: bytes. label: of the HDF5 file or the folder, for messages; must outlive the table. The
- * files are a handle of the HDF5 file that they are in (mounted_files.h). */
+ * files are a handle of the HDF5 file that they are in (folder_open_files.h). */
 int temporaries_create(struct nodes *nodes, const char *label, size_t limit,
                        struct temporaries **temporaries);
 

@@ -9,7 +9,7 @@
 
 #include "common/box.h"
 #include "common/json.h"
-#include "common/lines.h"
+#include "common/escape_lines.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/lines.h"
+#include "common/escape_lines.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 

@@ -8,7 +8,7 @@
  *   external    the bytes of a contiguous dataset, in pieces, that are in other files
  *   library     pieces of what only libhdf5 can read: virtual, compact
  *
- * chunk/form.h says what the cache holds of a chunk. Callbacks that return int return 0 or a negative
+ * chunk/memory_form.h says what the cache holds of a chunk. Callbacks that return int return 0 or a negative
  * errno and say the reason of -EIO (layout_failed), unless it is the store's own error. They are
  * called from any thread, without locks of the cache held; encode, new_chunk, insert and insert_many
  * lock commit_lock for reading, so that the caller does not hold it. */
@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "format/chunk_record.h"
-#include "chunk/form.h"
+#include "chunk/memory_form.h"
 #include "sparsefs/sparsefs.h"
 
 struct box;

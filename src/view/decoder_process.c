@@ -13,7 +13,7 @@
 #include "config.h"
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/zygote.h"
-#include "view/foreign_frames.h"
+#include "view/foreign_files.h"
 
 #if HAVE_LIBTIFF
 

@@ -3,7 +3,7 @@
 #ifndef SPARSEFS_VIEW_NPZ_H
 #define SPARSEFS_VIEW_NPZ_H
 
-#include "view/foreign_frames.h"
+#include "view/foreign_files.h"
 #include "view/points.h"
 
 /* ---- npz.c: while the geometry is looked at ---- */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "view/foreign_frames.h"
+#include "view/foreign_files.h"
 
 #define MOST_DIMS 64
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "view/ragged.h"
+#include "view/variable_length_files.h"
 
 #define SPARE_BYTES 4096 /* of an encoded selection, besides its points or blocks */
 

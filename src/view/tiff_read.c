@@ -10,7 +10,7 @@
 #include <tiffio.h>
 
 #include "config.h"
-#include "view/foreign_frames.h"
+#include "view/foreign_files.h"
 
 #define MOST_TILE_BYTES  ((uint64_t)64 << 20)
 #define MOST_OTHER_BYTES ((size_t)256 << 20) /* that libtiff takes at once */

@@ -66,7 +66,7 @@ struct defined_frame;
 struct kept_text;
 struct parts_index;
 
-/* A piece of elements of variable length that was read last (ragged.c). */
+/* A piece of elements of variable length that was read last (variable_length_files.c). */
 struct parts_kept {
     const struct parts_index *index;
     size_t piece;

@@ -3,7 +3,7 @@
 #define SPARSEFS_VIEW_VIEW_BYTES_H
 
 #include "view/private.h"
-#include "view/ragged.h"
+#include "view/variable_length_files.h"
 
 enum body {
     BODY_NONE,

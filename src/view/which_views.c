@@ -1,6 +1,6 @@
 /* Which views a dataset has, and what kind of view each is. */
 #include "view/npz.h"
-#include "view/ragged.h"
+#include "view/variable_length_files.h"
 
 #define TEXT_ELEMENTS   4096                /* value.txt of numbers exists up to here */
 #define STRING_ELEMENTS ((uint64_t)1 << 18) /* of strings and what else only text can show */

@@ -10,7 +10,7 @@
 #include "common/json.h"
 #include "common/sanitized.h"
 #include "config.h"
-#include "view/foreign_frames.h"
+#include "view/foreign_files.h"
 
 static const struct sfs_type uint16_type = {.class = SFS_INTEGER, .size = 2};
 static const struct sfs_type float64_big = {.class = SFS_FLOAT, .size = 8, .big_endian = true};

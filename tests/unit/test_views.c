@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "view/private.h"
-#include "view/ragged.h"
+#include "view/variable_length_files.h"
 
 #define ITEM     sizeof(uint16_t)
 #define MIN_HOLE 4096 /* bytes of a gap that is a hole */

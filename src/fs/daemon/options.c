@@ -10,7 +10,7 @@
 #include <syslog.h>
 
 #include "common/load_image.h"
-#include "common/size.h"
+#include "common/parse_size.h"
 #include "common/thread.h"
 #include "fs/views_option.h"
 #include "sparsefs/sparsefs.h"

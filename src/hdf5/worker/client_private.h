@@ -72,7 +72,7 @@ static inline bool client_is_changing(const struct client *client)
     return client->call >= WORKER_FIRST_CHANGE;
 }
 
-/* ---- client.c ---- */
+/* ---- client_start.c ---- */
 
 /* Starts the worker, unless one runs, which opens the file. -EPIPE: it has ended again, which is logged; -EIO: it
  * cannot be started; -ENOMEM; errors of opening. */

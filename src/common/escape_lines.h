@@ -1,6 +1,6 @@
 /* Strings as lines of text. */
-#ifndef SPARSEFS_COMMON_LINES_H
-#define SPARSEFS_COMMON_LINES_H
+#ifndef SPARSEFS_COMMON_ESCAPE_LINES_H
+#define SPARSEFS_COMMON_ESCAPE_LINES_H
 
 #include <stdio.h>
 

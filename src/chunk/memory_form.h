@@ -12,8 +12,8 @@
  * others: `defined` alone answers what is defined, and `elements` alone is what a reader of nearly
  * full chunks wants. A form does not change once others can see it, except that parts are added,
  * and while it is open: that is the form of a chunk that is written in pieces. */
-#ifndef SPARSEFS_CHUNK_FORM_H
-#define SPARSEFS_CHUNK_FORM_H
+#ifndef SPARSEFS_CHUNK_MEMORY_FORM_H
+#define SPARSEFS_CHUNK_MEMORY_FORM_H
 
 #include <stdbool.h>
 #include <stddef.h>

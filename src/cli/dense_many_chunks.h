@@ -1,6 +1,6 @@
 /* Dense, chunked datasets that commands make. */
-#ifndef SPARSEFS_CLI_UNLIMIT_AXES_H
-#define SPARSEFS_CLI_UNLIMIT_AXES_H
+#ifndef SPARSEFS_CLI_DENSE_MANY_CHUNKS_H
+#define SPARSEFS_CLI_DENSE_MANY_CHUNKS_H
 
 #include "cli/cli.h"
 

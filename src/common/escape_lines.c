@@ -1,4 +1,4 @@
-#include "common/lines.h"
+#include "common/escape_lines.h"
 
 void lines_escape(FILE *out, const char *bytes, size_t n)
 {

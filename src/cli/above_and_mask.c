@@ -1,5 +1,5 @@
 /* Looking at the values of a block, image by image: the last two axes are an image. */
-#include "cli/criteria.h"
+#include "cli/above_and_mask.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* What all forms of a chunk in memory have in common: their parts and bytes, reading, and adding the
  * dense or the packed values to the other. Knows nothing of files. */
-#include "chunk/form.h"
+#include "chunk/memory_form.h"
 
 #include <errno.h>
 #include <stdlib.h>

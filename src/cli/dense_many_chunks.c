@@ -1,5 +1,5 @@
 /* Dense datasets of very many chunks. */
-#include "cli/unlimit_axes.h"
+#include "cli/dense_many_chunks.h"
 
 #include <inttypes.h>
 

@@ -1,7 +1,7 @@
 /* Frames in the files of other programs: NumPy and TIFF files with another header than the one that
  * is shown, of the same shape and type. For the files of src/view. */
-#ifndef SPARSEFS_VIEW_FOREIGN_FRAMES_H
-#define SPARSEFS_VIEW_FOREIGN_FRAMES_H
+#ifndef SPARSEFS_VIEW_FOREIGN_FILES_H
+#define SPARSEFS_VIEW_FOREIGN_FILES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include "common/why.h"
 #include "view/private.h"
 
-/* foreign_frames.c: the dense bytes of a frame, in the dataset's byte order, out of n bytes of such a
+/* foreign_files.c: the dense bytes of a frame, in the dataset's byte order, out of n bytes of such a
  * file. *size of them, which the caller frees. -EINVAL: they are none of such a frame, and *why
  * says why; -EFBIG: a frame has more than most_bytes; -ENOMEM; -EOPNOTSUPP: not of this kind of
  * view; errors of image_decode. */

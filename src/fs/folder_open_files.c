@@ -1,6 +1,6 @@
 /* A list of the open files of a folder, least recently used first: the first unused one is closed when
  * another is to be opened. */
-#include "fs/mounted_files.h"
+#include "fs/folder_open_files.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,8 +2,8 @@
  * only text can show as lines.txt. Where a part of the elements begins is found by reading all of
  * them once, in pieces, and kept; what is read then is read in these pieces. For the files of
  * src/view; to be called while the geometry is looked at. */
-#ifndef SPARSEFS_VIEW_RAGGED_H
-#define SPARSEFS_VIEW_RAGGED_H
+#ifndef SPARSEFS_VIEW_VARIABLE_LENGTH_FILES_H
+#define SPARSEFS_VIEW_VARIABLE_LENGTH_FILES_H
 
 #include "view/private.h"
 

@@ -1,5 +1,5 @@
 /* Pieces of elements of variable length: which there are, and the two that were read last. */
-#include "view/ragged.h"
+#include "view/variable_length_files.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Which decoder takes which view, and what it is to find. */
-#include "view/foreign_frames.h"
+#include "view/foreign_files.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Which elements stay defined for what their values are: above a threshold, above what surrounds
  * them, and not masked. */
-#ifndef SPARSEFS_CLI_CRITERIA_H
-#define SPARSEFS_CLI_CRITERIA_H
+#ifndef SPARSEFS_CLI_ABOVE_AND_MASK_H
+#define SPARSEFS_CLI_ABOVE_AND_MASK_H
 
 #include "cli/pixel_mask.h"
 #include "cli/find_defined.h"

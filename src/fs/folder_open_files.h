@@ -7,8 +7,8 @@
  *
  * Lock order: the lock of struct mounted_files comes last, and nothing is opened or closed under
  * it. */
-#ifndef SPARSEFS_FS_MOUNTED_FILES_H
-#define SPARSEFS_FS_MOUNTED_FILES_H
+#ifndef SPARSEFS_FS_FOLDER_OPEN_FILES_H
+#define SPARSEFS_FS_FOLDER_OPEN_FILES_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
