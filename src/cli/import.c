@@ -245,7 +245,6 @@ static void print_done(const struct import *import, const char *path, const stru
     putc('\n', import->out);
 }
 
-/* Makes the sparse dataset and fills it. */
 /* Makes the datasets that the copy goes to, and copies. */
 static int import_to(struct import *import, const char *path, struct sfs_dataset_create *create,
                      struct copy *copy)

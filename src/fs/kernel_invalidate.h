@@ -11,10 +11,10 @@
  *     (daemon/abort_after_kill.h): one more thread, the guard, answers when they are done.
  *   - During a WRITE of inode X the kernel holds pages of X: locked, or under writeback if it
  *     writes dirty pages of a mapping. A worker that invalidates X waits for them, but nothing waits
- *     for that worker: another one makes the change of that WRITE known, and it is answered. A WRITE
- *     is answered at once, and its invalidations follow, if this could not go on: two writers each
+ *     for that worker: another one makes the change of that WRITE known, and it is answered. A WRITE or
+ *     truncation is answered at once, and its invalidations follow, if this could not go on: two each
  *     need the inode of the other to be invalidated, as when a frame is written through two of its
- *     views at once; or all workers are busy, and one of them may wait for the pages of this WRITE.
+ *     views at once; or all workers are busy, and one of them may wait for the pages of this one.
  *   - The pages of X itself are right, unless they were invalidated while the WRITE was on its way
  *     (overtaken_reads.h). Then they are invalidated last, and the WRITE is answered 2 ms later at
  *     most, as the kernel may hold the pages until then.
@@ -63,9 +63,10 @@ int notify_create(struct nodes *nodes, struct temporaries *temporaries,
  * still come, as an invalidation may wait for them. NULL is fine. */
 void notify_destroy(struct notify *notify);
 
-/* The kernel may get to know an inode: to be called before its attributes are read. And around each look-up, by one
- * thread from its beginning to its end. */
+/* The kernel may get to know an inode: to be called before its attributes are read. */
 void notify_known(struct notify *notify, struct inode inode);
+
+/* Before and after a look-up, by the same thread. */
 void notify_begin_lookup(struct notify *notify);
 void notify_end_lookup(struct notify *notify);
 
