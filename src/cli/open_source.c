@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cli/image_in_mount.h"
-#include "common/load_image.h"
+#include "common/load_stdin_or_gzip.h"
 
 #define MOST_TRIES 20 /* of a file that grows */
 

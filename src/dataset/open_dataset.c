@@ -26,7 +26,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
 {
     ahead_forget(dataset->file->ahead, dataset);
     cache_close_dataset(dataset->cache);
-    kept_from_libhdf5_remove(dataset);
+    protected_from_libhdf5_remove(dataset);
     if (dataset->sparse)
         sparse_close(dataset->sparse);
     else if (!series_is_address(dataset->address))
@@ -262,7 +262,7 @@ static int open_dataset(struct sfs_file *file, uint64_t address, const char *pat
         virtual_close(dataset->virtual); /* none of its sources is open */
         destroy_dataset(dataset);
     } else {
-        kept_from_libhdf5_add(dataset);
+        protected_from_libhdf5_add(dataset);
         *out = dataset;
     }
     return error;

@@ -124,7 +124,7 @@ int file_over(struct store *store, const struct common_cache *common,
     pthread_mutex_init(&file->flushing.lock, NULL);
     pthread_cond_init(&file->flushing.ended_one, NULL);
     thread_init_lock(&file->commit_lock);
-    pthread_mutex_init(&file->kept_from_libhdf5.lock, NULL);
+    pthread_mutex_init(&file->protected_from_libhdf5.lock, NULL);
     pthread_mutex_init(&file->writing.lock, NULL);
     file->writing.can_end = store_is_shared(store);
     file->writing.is_writer = !file->writing.can_end;
@@ -169,7 +169,7 @@ int file_over(struct store *store, const struct common_cache *common,
         store_set_landmark(store, file->superblock.address);
     }
     if (!error)
-        error = kept_from_libhdf5_init(file);
+        error = protected_from_libhdf5_init(file);
     if (error) {
         sfs_discard(file);
         return error;
@@ -365,7 +365,7 @@ static int close_file(struct sfs_file *file)
     pthread_cond_destroy(&file->flushing.ended_one);
     pthread_mutex_destroy(&file->flushing.lock);
     pthread_mutex_destroy(&file->lock);
-    pthread_mutex_destroy(&file->kept_from_libhdf5.lock);
+    pthread_mutex_destroy(&file->protected_from_libhdf5.lock);
     pthread_mutex_destroy(&file->writing.lock);
     pthread_mutex_destroy(&file->renewing);
     use_destroy(&file->use);

@@ -61,7 +61,7 @@ struct sfs_dataset {
     struct {
         bool waits;
         struct sfs_dataset *prev, *next;
-    } claim;                         /* of kept_from_libhdf5.c */
+    } claim;                         /* of protected_from_libhdf5.c */
     unsigned users;                  /* under file->lock; 0: kept open for reuse */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
@@ -86,8 +86,8 @@ struct flushing {
     int left;              /* error for which it left chunks out, or 0 */
 };
 
-/* What a worker must not change (kept_from_libhdf5.c). */
-struct kept_from_libhdf5 {
+/* What a worker must not change (protected_from_libhdf5.c). */
+struct protected_from_libhdf5 {
     bool is_on;
     pthread_mutex_t lock;          /* guards what follows; taken after all other locks of the file
                                     */
@@ -96,7 +96,7 @@ struct kept_from_libhdf5 {
 
 struct sfs_file {
     struct store *store;
-    struct kept_from_libhdf5 kept_from_libhdf5;
+    struct protected_from_libhdf5 protected_from_libhdf5;
     struct {                   /* lock_while_writing.c */
         pthread_mutex_t lock;  /* held while the store's lock is changed */
         atomic_uint users;     /* running changes, and calls of sfs_begin_writing */
@@ -170,9 +170,9 @@ int file_open_or_read(const struct opening *opening, int *refusal, struct sfs_fi
 /* Protects the space before the superblock and that of sparse datasets from libhdf5's worker, if
  * there is one: of datasets that are added and not removed, and of all that were there when it
  * first changed something. Before other threads; -ENOMEM. */
-int kept_from_libhdf5_init(struct sfs_file *file);
-void kept_from_libhdf5_add(struct sfs_dataset *dataset);
-void kept_from_libhdf5_remove(struct sfs_dataset *dataset);
+int protected_from_libhdf5_init(struct sfs_file *file);
+void protected_from_libhdf5_add(struct sfs_dataset *dataset);
+void protected_from_libhdf5_remove(struct sfs_dataset *dataset);
 
 /* Makes the table of its sources, if it has none; `lock` is held. -ENOMEM. */
 int file_make_sources(struct sfs_file *file);

@@ -110,4 +110,16 @@ extern const struct block_codec lz4_codec, zstd_codec;
     65536 /* 128 KiB of one byte take 4, and the frame around them more                            \
            */
 
+/* ---- claimed_size.c ---- */
+
+/* The most bytes that stand before filter i, when `size` stand before the first; exactly so many as
+ * long as none before it compresses. */
+size_t filter_most_before(const struct filter_pipeline *pipeline, size_t i, size_t size);
+
+/* Whether a filter puts what it decodes elsewhere. */
+bool filter_is_producer(const struct sfs_filter *filter);
+
+/* The most bytes that stand between two filters, whatever is left out. */
+size_t filter_room_between(const struct filter_pipeline *pipeline, size_t size);
+
 #endif

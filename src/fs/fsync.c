@@ -1,5 +1,5 @@
 /* fsync, of a file or a directory: what was written before is durable when it is answered. */
-#include "fs/fresh_frames.h"
+#include "fs/unfinished_files.h"
 #include "fs/open.h"
 #include "fs/read_defined.h"
 #include "fs/requests.h"

@@ -2,10 +2,9 @@
 #include "fs/mount.h"
 
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "fs/daemon/periodic.h"
+#include "fs/daemon/timer_thread.h"
 
 /* Frames that take more than this share of the cache do not wait in it to be closed. */
 #define FRESH_SHARE 4
@@ -49,72 +48,6 @@ static void closing(void *context, struct mounted_file *file)
     file->fresh = NULL;
     if (atomic_exchange(&file->keeps_top, false))
         node_put(mount->nodes, file->top);
-}
-
-/* By its node the file is found again that has to be committed still. */
-static void keep_top(struct mount *mount, const struct node *node)
-{
-    while (!node_is_top(node))
-        node = node->parent;
-    if (atomic_exchange(&node->mounted->keeps_top, true))
-        return;
-    node_hold(mount->nodes, node->number);
-    node->mounted->top = node->number;
-}
-
-/* Nothing is left to commit. A thread that writes again has called sfs_begin_writing before it sees
- * the node kept: so it is seen here. */
-static void let_go_of_top(struct mount *mount, struct mounted_file *file)
-{
-    if (!together_is_shared(file->file) || !atomic_exchange(&file->keeps_top, false))
-        return;
-    bool is_kept = !together_is_shared(file->file) && !atomic_exchange(&file->keeps_top, true);
-    if (!is_kept)
-        node_put(mount->nodes, file->top);
-}
-
-void mount_note(struct mount *mount, const struct node *node)
-{
-    if (mount->files)
-        keep_top(mount, node);
-    commits_note(mount_commits(mount, node));
-}
-
-struct commits *mount_commits(const struct mount *mount, const struct node *node)
-{
-    return mount->files && node ? node->mounted->commits : mount->commits;
-}
-
-struct fresh *mount_fresh(const struct mount *mount, const struct node *node)
-{
-    return mount->files && node ? node->mounted->fresh : mount->fresh;
-}
-
-static int commit(void *context, struct mounted_file *file)
-{
-    (void)context;
-    return file->commits ? commits_now(file->commits, NULL) : 0;
-}
-
-int mount_commit_folder(struct mount *mount)
-{
-    return mounted_files_each(mount->files, commit, NULL);
-}
-
-static int commit_in_background(void *context, struct mounted_file *file)
-{
-    if (!file->commits)
-        return 0;
-    commits_in_background(file->commits);
-    let_go_of_top(context, file);
-    if (together_is_outdated(file->file))
-        mounted_outdate(file);
-    return 0;
-}
-
-static void commit_regularly(void *mount)
-{
-    (void)mounted_files_each(((struct mount *)mount)->files, commit_in_background, mount);
 }
 
 /* ---- Mounts ---- */
@@ -170,8 +103,8 @@ int mount_create_of_folder(struct mount *mount, const struct options *options,
     if (!error && mount->is_writable)
         error = create_for_writing(mount, folder_path(mounted_files_folder(files)));
     if (!error && mount->is_writable && options->commit_interval)
-        error =
-            periodic_create(options->commit_interval, commit_regularly, mount, &mount->periodic);
+        error = periodic_create(options->commit_interval, mount_commit_regularly, mount,
+                                &mount->periodic);
     if (!error && options->follow > 0)
         error = follow_create(mount->nodes, options->follow, &mount->follow);
     mounted_files_set_calls(files, &calls, mount);

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 
 #include "fs/dataset_entries.h"
-#include "fs/daemon/commit_and_share.h"
+#include "fs/daemon/background_commits.h"
 #include "fs/daemon/follow_timer.h"
-#include "fs/fresh_frames.h"
+#include "fs/unfinished_files.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
 #include "fs/group_listings.h"
@@ -83,6 +83,9 @@ struct fresh *mount_fresh(const struct mount *mount, const struct node *node);
 
 /* Commits all that was written in the folder; the first error. */
 int mount_commit_folder(struct mount *mount);
+
+/* The same in the background, of what has changed, for a struct periodic: the argument is a struct mount. */
+void mount_commit_regularly(void *mount);
 
 /* Something of the node's file was written: there is something to commit. */
 void mount_note(struct mount *mount, const struct node *node);

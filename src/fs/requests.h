@@ -18,7 +18,7 @@ static inline bool error_may_have_changed(int error)
     return error != -EINVAL && error != -EFBIG && error != -EROFS && error != -EOPNOTSUPP;
 }
 
-/* ---- capabilities.c ---- */
+/* ---- fuse_init.c ---- */
 
 void on_init(void *data, struct fuse_conn_info *connection);
 
@@ -40,14 +40,14 @@ void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset,
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 
-/* ---- mkdir_rmdir.c ---- */
+/* ---- mkdir_rmdir_link.c ---- */
 
 void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode);
 void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name);
 void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name);
 void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name);
 
-/* ---- create_unlink_rename.c ---- */
+/* ---- mknod_unlink_rename.c ---- */
 
 void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name);
 void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode, dev_t device);

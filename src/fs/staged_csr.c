@@ -10,8 +10,8 @@
 
 #include "common/hash.h"
 #include "common/log.h"
-#include "fs/daemon/commit_and_share.h"
-#include "fs/temporary_content.h"
+#include "fs/daemon/background_commits.h"
+#include "fs/staged_content.h"
 #include "fs/temporary.h"
 #include "fs/staged_writes.h"
 

@@ -10,7 +10,7 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log.h"
-#include "fs/temporary_content.h"
+#include "fs/staged_content.h"
 #include "fs/temporary.h"
 
 /* The kernel announces the last close before close(2) returns. A reader that has waited for so long

@@ -16,6 +16,11 @@
      1u << VIEW_ZARRAY | 1u << VIEW_ZATTRS)
 #define DEFAULT_VIEWS (ALL_VIEWS & ~ASKED_VIEWS)
 
+/* The words, as they are listed for who has used another. */
+#define VIEWS_OPTION_WORDS                                                                         \
+    "raw, defined, npy, tiff, values, npz, stack, csr, text, ragged, lines, stack.tif, png, cbf, " \
+    "csv, zarr, default and all"
+
 /* Kinds that words with + between them stand for ("raw+stack", ..., "default", "all"). false: one of them is
  * none. */
 bool views_parse(const char *value, unsigned *views);

@@ -242,8 +242,17 @@ void driver_place(struct driver_placed *placed);
  * NULL: no more. */
 void driver_expect(const void *bytes, size_t n);
 
-/* Whether libhdf5 can run a filter, by itself, a plugin or us (run_filter.c). */
+/* Whether libhdf5 can run a filter, by itself, a plugin or us (filter_available.c). */
 bool filter_is_available(int id);
+
+/* library_failed_because, of words with room for the id of the filter. */
+int filter_failed_for(const struct sfs_filter *filter, int error, const char *why);
+
+/* Whether libhdf5 can run it in this direction. -EOPNOTSUPP, with the reason for hdf5_error(). */
+int filter_look_for(const struct sfs_filter *filter, bool decoding);
+
+/* The id of what run_filter.c registers: the last there is, which no filter has. */
+#define FILTER_HAND 65535
 
 /* Makes libhdf5 know the filters of a dataset as far as they are there. Returns those that are not,
  * as bits of a chunk's filter mask; *first: the id of the first of them. Under the library lock, as

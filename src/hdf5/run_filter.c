@@ -13,8 +13,7 @@
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 
-#define HAND 65535 /* id: the last there is, which no filter has registered */
-#define NEAR 0     /* parameter of the two */
+#define NEAR 0 /* parameter of the two */
 #define FAR  1
 
 #define CHUNKS_OF_A_FILTER 4 /* of memory: what comes in, what goes out, and copies of these */
@@ -77,7 +76,7 @@ static size_t hand(unsigned flags, size_t n_values, const unsigned *values, size
 
 static const H5Z_class2_t hand_class = {
     .version = H5Z_CLASS_T_VERS,
-    .id = HAND,
+    .id = FILTER_HAND,
     .encoder_present = 1,
     .decoder_present = 1,
     .name = "sparsefs",
@@ -168,62 +167,26 @@ static int run_image(const struct filter_image *image, bool decoding, int failur
     return error && handover->no_memory ? -ENOMEM : error;
 }
 
-bool filter_is_available(int id)
-{
-    bool available = id > 0 && id != HAND && (H5Zfilter_avail(id) > 0 || filter_register_own(id));
-    H5Eclear2(H5E_DEFAULT);
-    return available;
-}
-
-bool local_filter_available(int id)
-{
-    library_enter();
-    bool available = filter_is_available(id);
-    library_leave();
-    return available;
-}
-
-/* why has room for the id of the filter. */
-static int failed_for(const struct sfs_filter *filter, int error, const char *why)
-{
-    char text[200];
-    snprintf(text, sizeof(text), why, filter->id);
-    return library_failed_because(error, text);
-}
-
-/* Whether libhdf5 can run the filter. */
-static int look_for(const struct sfs_filter *filter, bool decoding)
-{
-    unsigned can = 0;
-    if (!filter_is_available(filter->id) || filter_own_lacks(filter))
-        return failed_for(filter, -EOPNOTSUPP, FILTER_IS_MISSING);
-    if (H5Zget_filter_info(filter->id, &can) < 0)
-        return library_failed(-EOPNOTSUPP);
-    if (decoding && !(can & H5Z_FILTER_CONFIG_DECODE_ENABLED))
-        return failed_for(filter, -EOPNOTSUPP, "filter %d can only encode here");
-    if (!decoding && !(can & H5Z_FILTER_CONFIG_ENCODE_ENABLED))
-        return failed_for(filter, -EOPNOTSUPP, "filter %d can only decode here");
-    return 0;
-}
-
 /* Runs one filter over what `work` hands over. On error nothing is allocated. */
 static int run(const struct sfs_filter *filter, bool decoding, struct handover *work)
 {
     int failure = decoding ? -EILSEQ : -EINVAL;
-    int error = look_for(filter, decoding);
+    int error = filter_look_for(filter, decoding);
     if (!error)
         error = register_hand();
     if (error)
         return error;
     if (decoding ? !filter_check_decode(filter, work->in, work->in_size, work->most)
                  : !filter_check_encode(filter, work->in_size))
-        return failed_for(filter, failure, "the parameters of filter %d do not fit the bytes");
+        return filter_failed_for(filter, failure,
+                                 "the parameters of filter %d do not fit the bytes");
 
     struct filter_image image;
-    error = filter_image_make(filter, HAND, &image);
+    error = filter_image_make(filter, FILTER_HAND, &image);
     if (error)
-        return error == -EINVAL ? failed_for(filter, failure, "filter %d has too many parameters")
-                                : error;
+        return error == -EINVAL
+                   ? filter_failed_for(filter, failure, "filter %d has too many parameters")
+                   : error;
     void *given = work->out;
     handover = work;
     error = run_image(&image, decoding, failure);

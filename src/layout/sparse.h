@@ -33,7 +33,7 @@ int sparse_flush(struct layout *layout);
 /* Claims (store.h) what it has in the store: its header, the structures of its index, its chunks.
  * What is stored later is the store's own anyway. What of a damaged index cannot be found is not
  * claimed, which the log says. -EIO, which is logged; -ENOMEM. */
-int sparse_keep_from_libhdf5(struct layout *layout);
+int sparse_protect_from_libhdf5(struct layout *layout);
 
 /* ---- For the files of this folder ---- */
 

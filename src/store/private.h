@@ -407,7 +407,7 @@ int publish(struct store *store);
  * first commit, if it was changed since. *replaced stays the caller's until then. */
 int create_in_place_of(const char *path, const struct stat *replaced, struct store **store);
 
-/* pages.c: the caller holds pages_lock, for writing where the table or a page changes. */
+/* changed_pages.c: the caller holds pages_lock, for writing where the table or a page changes. */
 struct page *pages_find(struct store *store, uint64_t number);
 int pages_get(struct store *store, const struct page *page, unsigned char *bytes);
 void pages_clear(struct store *store);
@@ -419,13 +419,13 @@ int pages_apply(struct store *store, uint64_t end);
  * reached, and the disk does not take this one; must: a new one goes into memory then. */
 int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must);
 
-/* pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the
+/* changed_pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the
  * file becomes pages. */
 int pages_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
 bool pages_touch(struct store *store, uint64_t address, uint64_t n);
 
-/* pages.c: of an image: makes the pages that writing there needs, so that it cannot fail; no byte
+/* changed_pages.c: of an image: makes the pages that writing there needs, so that it cannot fail; no byte
  * changes. The caller holds `change`. */
 int pages_prepare(struct store *store, uint64_t address, size_t n);
 

@@ -106,3 +106,14 @@ int foreign_addition(struct views *views, const struct foreign *file, char **out
     *out = bytes;
     return error;
 }
+
+bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n)
+{
+    static const char *const tiffs[] = {"II*\0", "MM\0*", "II+\0", "MM\0+"};
+    if (kind == VIEW_NPY)
+        return memcmp(bytes, "\x93NUMPY", n < 6 ? n : 6) == 0;
+    for (size_t i = 0; kind == VIEW_TIFF && i < sizeof(tiffs) / sizeof(*tiffs); i++)
+        if (memcmp(bytes, tiffs[i], n < 4 ? n : 4) == 0)
+            return true;
+    return false;
+}

@@ -26,7 +26,7 @@ int foreign_decode(struct views *views, const struct foreign *file, size_t most_
  * frees; NULL: it is no such file. -ENOMEM. Not while views are looked at. */
 int foreign_addition(struct views *views, const struct foreign *file, char **out);
 
-/* ---- numpy_read.c: NumPy Enhancement Proposal 1, versions 1 to 3 ---- */
+/* ---- numpy_decode.c: NumPy Enhancement Proposal 1, versions 1 to 3 ---- */
 
 /* *dense has room for frame_bytes, and stays as it is after an error. head: the one that is shown.
  * -EINVAL as above; -EOPNOTSUPP: head is none. */
@@ -54,7 +54,7 @@ int numpy_is_of_type(const struct view_head *head, const struct npy_array *array
 void numpy_order(const struct view_head *head, const struct npy_array *array, char *bytes,
                  size_t n);
 
-/* ---- decoder_process.c, tiff_read.c: what a decoder is asked for ---- */
+/* ---- tiff_decoder_process.c, tiff_decode.c: what a decoder is asked for ---- */
 
 struct image {
     uint32_t width, height; /* pixels */

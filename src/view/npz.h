@@ -18,7 +18,7 @@ void npz_shape(const struct views *views, uint64_t *rows, uint64_t *columns);
 uint64_t npz_bytes(const struct views *views, uint64_t elements);
 int npz_make(struct views *views, uint64_t frame, struct view_head *out);
 
-/* ---- npz_read.c ---- */
+/* ---- npz_decode.c ---- */
 
 /* Out of n bytes of such a file, of any form that names elements one by one (csr, csc, coo), in any
  * order, stored or deflated. The caller frees *points. -EINVAL: they are no such file of a frame,

@@ -1,7 +1,6 @@
 /* A whole new content for a view of one frame: all of it or nothing. Elements are written chunk by
  * chunk, and any chunk may turn out to be unreadable: what there was is kept until all is done. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,17 +239,6 @@ static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
     error = put_dense(views, VIEW_RAW, frame, &decoded);
     free(dense);
     return error;
-}
-
-bool view_takes_foreign(enum view_kind kind, const void *bytes, size_t n)
-{
-    static const char *const tiffs[] = {"II*\0", "MM\0*", "II+\0", "MM\0+"};
-    if (kind == VIEW_NPY)
-        return memcmp(bytes, "\x93NUMPY", n < 6 ? n : 6) == 0;
-    for (size_t i = 0; kind == VIEW_TIFF && i < sizeof(tiffs) / sizeof(*tiffs); i++)
-        if (memcmp(bytes, tiffs[i], n < 4 ? n : 4) == 0)
-            return true;
-    return false;
 }
 
 int view_put(struct views *views, enum view_kind kind, uint64_t frame,

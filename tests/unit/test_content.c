@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/temporary_content.h"
+#include "fs/staged_content.h"
 #include "fs/node.h"
 #include "fs/staged_writes.h"
 #include "fs/temporary.h"

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "common/load_image.h"
+#include "common/load_stdin_or_gzip.h"
 #include "filter/filter.h"
 #include "format/section_heap.h"
 #include "hdf5/hdf5.h"

@@ -13,7 +13,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "common/load_image.h"
+#include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
 #include "common/thread.h"
 #include "config.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "common/load_image.h"
+#include "common/load_stdin_or_gzip.h"
 #include "common/parse_size.h"
 #include "common/thread.h"
 #include "fs/views_option.h"
@@ -163,13 +163,10 @@ static const char *value_of(const char *option, const char *name)
 
 static int parse_views(const char *option, const char *value, unsigned *views)
 {
-    return views_parse(value, views) ? 0
-                                     : refuse("the kinds of views are raw, defined, npy, tiff, "
-                                              "values, npz, stack, csr, text, "
-                                              "ragged, lines, stack.tif, png, cbf, csv, zarr, "
-                                              "default and all, with + between "
-                                              "them",
-                                              option);
+    return views_parse(value, views)
+               ? 0
+               : refuse("the kinds of views are " VIEWS_OPTION_WORDS ", with + between them",
+                        option);
 }
 
 /* Options with a value: 1 done, 0 not one of these, -1 refused. */

@@ -81,7 +81,7 @@ int client_begin(struct client *client);
 /* Where errors of its file are said (why_say). */
 struct why *client_why(const struct client *client);
 
-/* ---- client_watchdog.c: when a worker ends ---- */
+/* ---- client_restart.c: when a worker ends ---- */
 
 /* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
 int client_end_worker(struct client *client);
@@ -98,7 +98,7 @@ void client_strike(struct client *client, uint64_t object);
 /* Whether it has done so too often to be asked about; then hdf5_error() says how it ended last. */
 bool client_refuses(const struct client *client, uint64_t object);
 
-/* ---- client_kept_answers.c: answers that are kept (answers_kept.h) ---- */
+/* ---- client_reuse_answers.c: answers that are kept (answers_kept.h) ---- */
 
 /* Whether a question was answered before: then *results is the answer, in client->in. */
 bool client_knows(struct client *client, enum worker_call call, const struct wire *request,

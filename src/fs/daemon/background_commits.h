@@ -1,8 +1,8 @@
 /* Commits: on request, and in the background at regular intervals. Thread-safe. */
-#ifndef SPARSEFS_FS_DAEMON_COMMIT_AND_SHARE_H
-#define SPARSEFS_FS_DAEMON_COMMIT_AND_SHARE_H
+#ifndef SPARSEFS_FS_DAEMON_BACKGROUND_COMMITS_H
+#define SPARSEFS_FS_DAEMON_BACKGROUND_COMMITS_H
 
-#include "fs/fresh_frames.h"
+#include "fs/unfinished_files.h"
 #include "sparsefs/sparsefs.h"
 
 struct commits;

@@ -1,6 +1,6 @@
 /* Commits of one file, giving its lock back when nothing has changed for an interval, and the number of
  * background commits that failed. */
-#include "fs/daemon/commit_and_share.h"
+#include "fs/daemon/background_commits.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 
 #include "common/log.h"
 #include "common/thread.h"
-#include "fs/daemon/periodic.h"
+#include "fs/daemon/timer_thread.h"
 
 struct commits {
     struct sfs_file *file;

@@ -1,6 +1,6 @@
 /* A thread that does something again and again, until it is ended. */
-#ifndef SPARSEFS_FS_DAEMON_PERIODIC_H
-#define SPARSEFS_FS_DAEMON_PERIODIC_H
+#ifndef SPARSEFS_FS_DAEMON_TIMER_THREAD_H
+#define SPARSEFS_FS_DAEMON_TIMER_THREAD_H
 
 struct periodic;
 

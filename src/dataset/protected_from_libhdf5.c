@@ -12,14 +12,14 @@
 /* Called by the store; locks of the worker's client and commit_lock may be held. */
 static int claim(void *context)
 {
-    struct kept_from_libhdf5 *claimed = context;
+    struct protected_from_libhdf5 *claimed = context;
     struct sfs_dataset *dataset, *next;
     int error = 0;
     pthread_mutex_lock(&claimed->lock);
     DL_FOREACH_SAFE2(claimed->unclaimed, dataset, next, claim.next)
     {
         if (!error)
-            error = sparse_keep_from_libhdf5(&dataset->layout);
+            error = sparse_protect_from_libhdf5(&dataset->layout);
         if (error)
             break;
         DL_DELETE2(claimed->unclaimed, dataset, claim.prev, claim.next);
@@ -29,18 +29,18 @@ static int claim(void *context)
     return error;
 }
 
-int kept_from_libhdf5_init(struct sfs_file *file)
+int protected_from_libhdf5_init(struct sfs_file *file)
 {
     if (!file->has_worker || !store_is_writable(file->store))
         return 0;
-    file->kept_from_libhdf5.is_on = true;
-    store_set_claimer(file->store, claim, &file->kept_from_libhdf5);
+    file->protected_from_libhdf5.is_on = true;
+    store_set_claimer(file->store, claim, &file->protected_from_libhdf5);
     return store_claim(file->store, 0, file->superblock.address);
 }
 
-void kept_from_libhdf5_add(struct sfs_dataset *dataset)
+void protected_from_libhdf5_add(struct sfs_dataset *dataset)
 {
-    struct kept_from_libhdf5 *claimed = &dataset->file->kept_from_libhdf5;
+    struct protected_from_libhdf5 *claimed = &dataset->file->protected_from_libhdf5;
     if (!claimed->is_on || !dataset->sparse)
         return;
     pthread_mutex_lock(&claimed->lock);
@@ -49,9 +49,9 @@ void kept_from_libhdf5_add(struct sfs_dataset *dataset)
     pthread_mutex_unlock(&claimed->lock);
 }
 
-void kept_from_libhdf5_remove(struct sfs_dataset *dataset)
+void protected_from_libhdf5_remove(struct sfs_dataset *dataset)
 {
-    struct kept_from_libhdf5 *claimed = &dataset->file->kept_from_libhdf5;
+    struct protected_from_libhdf5 *claimed = &dataset->file->protected_from_libhdf5;
     pthread_mutex_lock(&claimed->lock);
     if (dataset->claim.waits)
         DL_DELETE2(claimed->unclaimed, dataset, claim.prev, claim.next);

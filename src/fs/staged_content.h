@@ -1,7 +1,7 @@
 /* Bytes of a file that is written piece by piece, in memory that grows with it, and may be taken of a
  * limit (temporary.h). Not thread-safe. */
-#ifndef SPARSEFS_FS_TEMPORARY_CONTENT_H
-#define SPARSEFS_FS_TEMPORARY_CONTENT_H
+#ifndef SPARSEFS_FS_STAGED_CONTENT_H
+#define SPARSEFS_FS_STAGED_CONTENT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* Reading a whole image into memory, through zlib if it is compressed (RFC 1952). */
-#include "common/load_image.h"
+#include "common/load_stdin_or_gzip.h"
 
 #include <errno.h>
 #include <fcntl.h>

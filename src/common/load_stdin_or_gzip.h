@@ -1,6 +1,6 @@
 /* Files that are used out of memory: standard input and compressed files. */
-#ifndef SPARSEFS_COMMON_LOAD_IMAGE_H
-#define SPARSEFS_COMMON_LOAD_IMAGE_H
+#ifndef SPARSEFS_COMMON_LOAD_STDIN_OR_GZIP_H
+#define SPARSEFS_COMMON_LOAD_STDIN_OR_GZIP_H
 
 #include <stdbool.h>
 #include <stddef.h>

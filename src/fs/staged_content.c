@@ -1,5 +1,5 @@
 /* Anonymous mappings. */
-#include "fs/temporary_content.h"
+#include "fs/staged_content.h"
 
 #include <errno.h>
 #include <string.h>

@@ -29,7 +29,7 @@ static int claim_header(struct store *store, const struct object_header *header)
     return error;
 }
 
-int sparse_keep_from_libhdf5(struct layout *layout)
+int sparse_protect_from_libhdf5(struct layout *layout)
 {
     struct sparse *sparse = layout->sparse;
     struct store *store = layout->store;

@@ -1,5 +1,5 @@
 /* A table of the frames that are fresh, or were and are open still. */
-#include "fs/fresh_frames.h"
+#include "fs/unfinished_files.h"
 
 #include <errno.h>
 #include <pthread.h>

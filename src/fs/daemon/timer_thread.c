@@ -1,5 +1,5 @@
 /* A thread that waits for a time or for its end, whichever is first. */
-#include "fs/daemon/periodic.h"
+#include "fs/daemon/timer_thread.h"
 
 #include <errno.h>
 #include <pthread.h>
