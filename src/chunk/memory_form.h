@@ -113,7 +113,7 @@ void form_drop_packed(struct cache_form *form, struct pool *pool);
 /* Moves the values, in whatever form, but not what is defined, into a form without any. */
 void form_move_values(struct cache_form *form, struct cache_form *values);
 
-/* ---- Open forms (open_form.c). Who changes one must be alone with it. ---- */
+/* ---- Open forms (change_open.c). Who changes one must be alone with it. ---- */
 
 /* Bytes of memory that an open form takes. */
 size_t form_open_bytes(const struct layout *layout);

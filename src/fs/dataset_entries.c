@@ -1,7 +1,9 @@
-/* Fixed names in the directory of a dataset. */
+/* Fixed names in the directory of a dataset, and which of them, and of its views, a mount shows. */
 #include "fs/dataset_entries.h"
 
 #include <stddef.h>
+
+#include "fs/mount.h"
 
 static const struct entry_name dataset_names[] = {
     {"dataset.json", ENTRY_VIEW + VIEW_DATASET_JSON, VIEW_DATASET_JSON},
@@ -68,4 +70,22 @@ const struct entry_name *entry_names(unsigned directory)
     default:
         return NULL;
     }
+}
+
+bool mount_shows(const struct mount *mount, struct views *views, enum view_kind view)
+{
+    bool is_wanted = view == VIEW_DATASET_JSON || mount->options->views & 1u << view;
+    return is_wanted && view_exists(views, view);
+}
+
+/* For Zarr a chunk without a file is full of the fill value. */
+static bool lacks_chunks(struct views *views, enum view_kind view)
+{
+    return (view == VIEW_ZARRAY || view == VIEW_ZATTRS) && views_frames(views) > INODE_MAX_FRAMES;
+}
+
+bool mount_shows_name(const struct mount *mount, struct views *views, const struct entry_name *name)
+{
+    return entry_is_of(name, mount->options->views) && view_exists(views, name->needs) &&
+           !lacks_chunks(views, name->needs);
 }

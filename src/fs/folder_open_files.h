@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "dataset/shared_cache.h"
+#include "dataset/files_together.h"
 #include "fs/folder_walk.h"
 #include "sparsefs/sparsefs.h"
 

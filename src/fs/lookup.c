@@ -80,24 +80,6 @@ static bool has_frame(struct mount *mount, struct views *views, uint32_t number,
     return !*is_new || staging_is_new(mount->staging, node, view, frame);
 }
 
-bool mount_shows(const struct mount *mount, struct views *views, enum view_kind view)
-{
-    bool is_wanted = view == VIEW_DATASET_JSON || mount->options->views & 1u << view;
-    return is_wanted && view_exists(views, view);
-}
-
-/* For Zarr a chunk without a file is full of the fill value. */
-static bool lacks_chunks(struct views *views, enum view_kind view)
-{
-    return (view == VIEW_ZARRAY || view == VIEW_ZATTRS) && views_frames(views) > INODE_MAX_FRAMES;
-}
-
-bool mount_shows_name(const struct mount *mount, struct views *views, const struct entry_name *name)
-{
-    return entry_is_of(name, mount->options->views) && view_exists(views, name->needs) &&
-           !lacks_chunks(views, name->needs);
-}
-
 /* The view and frame that a name in a directory of frames stands for. */
 static bool find_in_series(const struct mount *mount, struct views *views, unsigned directory,
                            const char *name, enum view_kind *view, uint64_t *frame)

@@ -118,12 +118,14 @@ double mount_attribute_timeout(const struct mount *mount, struct inode inode);
 /* Of what is the folder's: the kernel is not notified of changes by others. */
 double mount_folder_timeout(const struct mount *mount);
 
-/* ---- lookup.c ---- */
+/* ---- dataset_entries.c ---- */
 
 /* Whether the mount shows such views, and a fixed name, of a dataset. */
 bool mount_shows(const struct mount *mount, struct views *views, enum view_kind view);
 bool mount_shows_name(const struct mount *mount, struct views *views,
                       const struct entry_name *name);
+
+/* ---- lookup.c ---- */
 
 /* The inode of a name in a directory, whose node the caller holds then; -ENOENT. *is_new: it is of
  * a frame that may come to be, and not be there any more at any time. "." stands for the directory

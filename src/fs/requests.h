@@ -22,7 +22,7 @@ static inline bool error_may_have_changed(int error)
 
 void on_init(void *data, struct fuse_conn_info *connection);
 
-/* ---- read_requests.c ---- */
+/* ---- read_and_lseek.c ---- */
 
 void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
              struct fuse_file_info *info);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "hdf5/local.h"
-#include "hdf5/choose_plugin_folders.h"
+#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/answers_kept.h"
 #include "hdf5/worker/plugin_pool.h"

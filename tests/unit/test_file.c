@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dataset/shared_cache.h"
+#include "dataset/files_together.h"
 #include "sparsefs/sparsefs.h"
 
 static void make_file(const char *path, bool latest)

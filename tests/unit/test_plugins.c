@@ -20,7 +20,7 @@
 #include "common/sanitized.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
-#include "hdf5/choose_plugin_folders.h"
+#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/confine.h"
 #include "hdf5/worker/plugin_pool.h"

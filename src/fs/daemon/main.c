@@ -17,7 +17,7 @@
 #include "common/log.h"
 #include "common/thread.h"
 #include "config.h"
-#include "dataset/shared_cache.h"
+#include "dataset/files_together.h"
 #include "fs/daemon/detach.h"
 #include "fs/interrupt.h"
 #include "fs/daemon/loop.h"

@@ -1,6 +1,6 @@
 /* Asking, and what is done when the process ends or is ended meanwhile: by a signal, for want of memory, or
- * because it has not answered in time (hdf5_timeout). It is started again and asked again; an object
- * that has ended it twice is not asked about any more. */
+ * because it has not answered in time (hdf5_timeout). It is started again and asked again, unless
+ * the object has ended it too often (client_given_up.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -118,51 +118,6 @@ bool client_bury(struct client *client, enum worker_call call, uint64_t object, 
             line);
     client->is_killed = is_killed;
     return !is_killed && error != -ENOMEM;
-}
-
-/* ---- Objects that have ended one ---- */
-
-static struct strike *strikes_of(const struct client *client, uint64_t object)
-{
-    struct strike *strike;
-    HASH_FIND(hh, client->strikes, &object, sizeof(object), strike);
-    return strike;
-}
-
-bool client_is_struck(const struct client *client, uint64_t object)
-{
-    return strikes_of(client, object) != NULL;
-}
-
-/* Without memory it is not counted. */
-void client_strike(struct client *client, uint64_t object)
-{
-    struct strike *strike = strikes_of(client, object);
-    if (!strike && (strike = calloc(1, sizeof(*strike)))) {
-        strike->object = object;
-        HASH_ADD(hh, client->strikes, object, sizeof(object), strike);
-        if (hash_failed()) {
-            free(strike);
-            return;
-        }
-    }
-    if (!strike)
-        return;
-    strike->n++;
-    memcpy(strike->last, client->last_end, sizeof(strike->last));
-}
-
-bool client_refuses(const struct client *client, uint64_t object)
-{
-    const struct strike *strike = strikes_of(client, object);
-    char line[512];
-    if (!strike || strike->n < CLIENT_MOST_STRIKES)
-        return false;
-    snprintf(line, sizeof(line),
-             "it has ended the process of libhdf5 before, %s; it is not read any more",
-             strike->last);
-    library_reason(line);
-    return true;
 }
 
 /* ---- Asking, and asking again ---- */

@@ -17,7 +17,7 @@
 #include "common/log.h"
 #include "common/thread.h"
 #include "hdf5/local.h"
-#include "hdf5/choose_plugin_folders.h"
+#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/client.h"

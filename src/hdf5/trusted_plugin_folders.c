@@ -1,5 +1,5 @@
 /* Whether others may write the folders of plugins. */
-#include "hdf5/choose_plugin_folders.h"
+#include "hdf5/trusted_plugin_folders.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The folders where libhdf5 looks for plugins: code that runs with the rights of this process, and
  * that nobody else may have put there. */
-#ifndef SPARSEFS_HDF5_CHOOSE_PLUGIN_FOLDERS_H
-#define SPARSEFS_HDF5_CHOOSE_PLUGIN_FOLDERS_H
+#ifndef SPARSEFS_HDF5_TRUSTED_PLUGIN_FOLDERS_H
+#define SPARSEFS_HDF5_TRUSTED_PLUGIN_FOLDERS_H
 
 #include "hdf5/worker/wire.h"
 

@@ -1,4 +1,4 @@
-#include "dataset/shared_cache.h"
+#include "dataset/files_together.h"
 
 #include <errno.h>
 #include <stdio.h>

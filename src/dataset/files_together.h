@@ -1,7 +1,7 @@
 /* Files that are opened over one chunk cache, each for itself, with its own lock and commits: for
  * who shows many. Thread-safe. */
-#ifndef SPARSEFS_DATASET_SHARED_CACHE_H
-#define SPARSEFS_DATASET_SHARED_CACHE_H
+#ifndef SPARSEFS_DATASET_FILES_TOGETHER_H
+#define SPARSEFS_DATASET_FILES_TOGETHER_H
 
 #include "common/why.h"
 #include "sparsefs/sparsefs.h"
