@@ -2,7 +2,6 @@
  * are decoded side by side, in load_together.c; of chunks that are stored as they are and large only what is
  * wanted is read. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "cache/private.h"
 #include "chunk/piece.h"

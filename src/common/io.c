@@ -1,6 +1,8 @@
 #include "common/io.h"
 
 #include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <unistd.h>
 
 int io_read_at(int fd, uint64_t offset, void *buffer, size_t n, size_t *done)
@@ -47,4 +49,31 @@ int io_write(int fd, const void *bytes, size_t n, size_t *done)
         *done += (size_t)put;
     }
     return 0;
+}
+
+int io_unlink_at(int folder, const char *name)
+{
+    bool is_interrupted = false;
+    while (unlinkat(folder, name, 0) < 0) {
+        if (errno != EINTR)
+            return is_interrupted && errno == ENOENT ? 0 : -errno;
+        is_interrupted = true;
+    }
+    return 0;
+}
+
+int io_rename_at(int folder, const char *name, int to_folder, const char *to)
+{
+    bool is_interrupted = false;
+    while (renameat(folder, name, to_folder, to) < 0) {
+        if (errno != EINTR)
+            return is_interrupted && errno == ENOENT ? 0 : -errno;
+        is_interrupted = true;
+    }
+    return 0;
+}
+
+int io_close(int fd)
+{
+    return close(fd) < 0 && errno != EINTR ? -errno : 0;
 }

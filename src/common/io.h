@@ -1,5 +1,5 @@
-/* Reading and writing all bytes of a range, over interruptions by signals and short counts. Any
- * thread. */
+/* Reading and writing all bytes of a range, and changing names, over interruptions by signals and short counts.
+ * Any thread. */
 #ifndef SPARSEFS_COMMON_IO_H
 #define SPARSEFS_COMMON_IO_H
 
@@ -15,5 +15,14 @@ int io_read(int fd, void *buffer, size_t n, size_t *done);
  * -EIO: nothing was taken. */
 int io_write_at(int fd, uint64_t offset, const void *bytes, size_t n, size_t *done);
 int io_write(int fd, const void *bytes, size_t n, size_t *done);
+
+/* Removes a name in a folder, or renames it, also from one folder to another. File systems of networks and FUSE
+ * may say EINTR, and have done it: it is tried again, and a name that is gone then is success. Errors of
+ * unlinkat(2), renameat(2). */
+int io_unlink_at(int folder, const char *name);
+int io_rename_at(int folder, const char *name, int to_folder, const char *to);
+
+/* Closes a descriptor, which is not open any more in any case. Errors of close(2), but for EINTR. */
+int io_close(int fd);
 
 #endif

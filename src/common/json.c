@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "common/log.h"
 #include "sparsefs/sparsefs.h"
 
 size_t utf8_length(const char *bytes, size_t n)
@@ -39,6 +40,8 @@ void json_string(FILE *out, const char *bytes, size_t n)
         size_t length = utf8_length(bytes + i, n - i);
         if (length == 0 || s[i] < 0x20 || s[i] == 0x7F)
             fprintf(out, "\\u%04x", s[i]);
+        else if (length == 2 && log_control(bytes + i) == 2) /* of C1: terminals obey them */
+            fprintf(out, "\\u%04x", s[i + 1]);
         else if (s[i] == '"' || s[i] == '\\')
             fprintf(out, "\\%c", s[i]);
         else

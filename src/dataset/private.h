@@ -317,6 +317,9 @@ int dataset_put_dims(struct sfs_dataset *dataset, const uint64_t *dims);
  * it. */
 struct virtual *dataset_drop(struct sfs_dataset *dataset);
 
+/* Of its datatype and its elements. */
+struct hdf5_owner dataset_owner(const struct sfs_dataset *dataset);
+
 /* Closes the sources of virtual datasets; then all datasets. None may be in use. */
 void dataset_close_virtual(struct sfs_file *file);
 void dataset_close_all(struct sfs_file *file);
@@ -324,10 +327,7 @@ void dataset_close_all(struct sfs_file *file);
 /* A slab that lies in the dataset as a box. -EINVAL. */
 int dataset_box(const struct sfs_dataset *dataset, const struct sfs_slab *slab, struct box *box);
 
-/* Of its datatype and its elements. */
-struct hdf5_owner dataset_owner(const struct sfs_dataset *dataset);
-
-/* The same, which has at least the bytes [offset, offset + n) in its dense view. -EINVAL,
+/* The same of one that has at least the bytes [offset, offset + n) in its dense view. -EINVAL,
  * -EOPNOTSUPP: they would be pointers. */
 int dataset_range(const struct sfs_dataset *dataset, const struct sfs_slab *slab, uint64_t offset,
                   size_t n, struct box *box);

@@ -390,7 +390,7 @@ static int add_message(struct reader *reader, const struct message *message)
 }
 
 /* libhdf5 would not find a link by its name whose hash is another. */
-static int add_dense(void *context, const struct message *message, uint32_t hash)
+static int add_of_heap(void *context, const struct message *message, uint32_t hash)
 {
     struct reader *reader = context;
     int error = add_message(reader, message);
@@ -411,7 +411,7 @@ static int read_messages(struct reader *reader, const struct object_header *head
     if (!error && info.heap != NO_ADDRESS)
         return object_header_find(header, MESSAGE_LINK)
                    ? why_unsupported(reader->why, "links in two places")
-                   : heap_links_each(reader->store, reader->superblock, &info, add_dense, reader,
+                   : heap_links_each(reader->store, reader->superblock, &info, add_of_heap, reader,
                                      reader->why);
     for (size_t i = 0; i < header->n_messages && !error; i++)
         if (header->message[i].type == MESSAGE_LINK)

@@ -9,7 +9,7 @@
 
 struct walk {
     struct fractal_heap *heap;
-    dense_link_function function;
+    heap_link_function function;
     void *context;
     struct why *why;
 };
@@ -26,7 +26,7 @@ static int use_record(void *context, struct cursor *record)
 }
 
 int heap_links_each(struct store *store, const struct superblock *superblock,
-                    const struct link_info *info, dense_link_function function, void *context,
+                    const struct link_info *info, heap_link_function function, void *context,
                     struct why *why)
 {
     struct walk walk = {.function = function, .context = context, .why = why};

@@ -9,7 +9,7 @@
 
 /* Something is done with a link: a message of this type, of which data and size are set, and
  * address, for why; until the end of the call. *hash: what the index says of its name. */
-typedef int (*dense_link_function)(void *context, const struct message *message, uint32_t hash);
+typedef int (*heap_link_function)(void *context, const struct message *message, uint32_t hash);
 
 /* Where links are that are not messages of the header: addresses of a heap and of an index;
  * NO_ADDRESS: nowhere. And of a second index, by their order, which is looked at only if blocks are
@@ -22,7 +22,7 @@ struct link_info {
 /* Does it with every link of a group, in no order. Stops at the first error and returns it. Errors
  * as of plain_headers.h, and -EINTR (interrupt.h). */
 int heap_links_each(struct store *store, const struct superblock *superblock,
-                    const struct link_info *info, dense_link_function function, void *context,
+                    const struct link_info *info, heap_link_function function, void *context,
                     struct why *why);
 
 #endif

@@ -2,7 +2,6 @@
  * views. This is where negative errnos become replies. */
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

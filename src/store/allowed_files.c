@@ -29,7 +29,7 @@ struct folders {
     char *path[MOST_FOLDERS]; /* absolute, without symbolic links */
     size_t n;
     const char *vouched; /* the one that the user has asked for; or NULL */
-    int error;           /* there was no memory, or no descriptor, to tell them all; or 0 */
+    int error;           /* why not all of them could be told; or 0 */
 };
 
 /* Adds a path, which is taken over; returns the equal one that is there already, or NULL. */
@@ -87,8 +87,9 @@ static int path_of(int fd, char **path)
 static char *real_path(struct folders *folders, const char *path)
 {
     char *real = realpath(path, NULL);
-    if (!real && errno == ENOMEM)
-        folders->error = -ENOMEM;
+    if (!real && errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != ELOOP &&
+        errno != ENAMETOOLONG)
+        folders->error = -errno;
     return real;
 }
 
@@ -283,7 +284,7 @@ bool audience_may(const struct audience *audience, const struct stat *st, mode_t
 }
 
 /* Whether all of them could find the file from this folder on: 0, or -EPERM. The path is walked again, as its
- * names may lead elsewhere by now. -ENOMEM, -EMFILE, -ENFILE. */
+ * names may lead elsewhere by now. Errors of open(2) that say nothing of the way. */
 static int check_way(const struct audience *audience, const char *folder, const char *path,
                      const struct stat *file)
 {
@@ -303,7 +304,8 @@ static int check_way(const struct audience *audience, const char *folder, const 
     if (at >= 0)
         close(at);
     free(copy);
-    if (error == -ENOMEM || error == -EMFILE || error == -ENFILE)
+    if (error && error != -EPERM && error != -EACCES && error != -ENOENT && error != -ENOTDIR &&
+        error != -ELOOP)
         return error;
     return error || st.st_dev != file->st_dev || st.st_ino != file->st_ino ? -EPERM : 0;
 }
@@ -319,8 +321,9 @@ static int check_shown(const struct store *store, const struct folders *folders,
     const char *from = deepest_folder(folders, path);
     if (!allowed->for_others)
         return 0;
-    if (store_stat(store, &own) < 0)
-        return -EPERM;
+    int error = store_stat(store, &own);
+    if (error)
+        return error;
     mode_t shown = own.st_mode | allowed->shown;
     struct audience audience = {
         .has_others = shown & S_IROTH, .has_group = shown & S_IRGRP, .group = own.st_gid};

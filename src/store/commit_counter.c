@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "store/private.h"
@@ -69,7 +70,7 @@ static int open_for_writing(struct store *store)
 {
     int fd = neighbour_open(store, store->counter, true);
     bool is_in_the_way = fd == -EACCES || fd == -EPERM || fd == -ELOOP || fd == -ENXIO;
-    if (is_in_the_way && unlinkat(store->folder, place_entry(store->counter), 0) == 0)
+    if (is_in_the_way && io_unlink_at(store->folder, place_entry(store->counter)) == 0)
         fd = neighbour_open(store, store->counter, true);
     return fd;
 }
@@ -83,9 +84,8 @@ static int write_number(struct store *store, uint64_t number)
         return fd;
     ssize_t n = TEMP_FAILURE_RETRY(pwrite(fd, text, COUNTER_BYTES, 0));
     int error = n < 0 ? -errno : n < COUNTER_BYTES ? -ENOSPC : 0;
-    if (close(fd) < 0 && !error)
-        error = -errno;
-    return error;
+    int closed = io_close(fd);
+    return error ? error : closed;
 }
 
 static bool is_held(int fd)
@@ -140,6 +140,7 @@ void counter_remove(struct store *store)
     bool is_ours =
         store->counted && counter_read(store, last) == 0 && number_of(last) == store->counted;
     store->counted = 0;
-    if (is_ours && unlinkat(store->folder, place_entry(store->counter), 0) < 0 && errno != ENOENT)
-        log_warning("%s: cannot remove %s: %s", store->path, store->counter, strerror(errno));
+    int error = is_ours ? io_unlink_at(store->folder, place_entry(store->counter)) : 0;
+    if (error && error != -ENOENT)
+        log_warning("%s: cannot remove %s: %s", store->path, store->counter, strerror(-error));
 }

@@ -34,15 +34,20 @@ static void end(struct raw *raw)
     free(raw);
 }
 
-/* The one that was written longest ago. The lock stays: a commit that begins meanwhile waits, as it must not
- * end before the file is durable. */
+/* The one that was written longest ago. The lock is not held meanwhile: others may write, but a commit waits, as it
+ * must not end before the file is durable. */
 static int sync_first(struct store *store)
 {
     struct raw *raw = store->raw;
-    int error = sync_raw(store, raw->fd);
     DL_DELETE(store->raw, raw);
     store->n_raw--;
+    store->raw_syncing++;
+    pthread_mutex_unlock(&store->raw_lock);
+    int error = sync_raw(store, raw->fd);
     end(raw);
+    pthread_mutex_lock(&store->raw_lock);
+    if (--store->raw_syncing == 0)
+        pthread_cond_broadcast(&store->raw_synced);
     return error;
 }
 
@@ -81,14 +86,25 @@ int store_raw_written(struct store *store, int fd)
     return error;
 }
 
+bool unsynced_raw_has(struct store *store, const struct stat *st)
+{
+    pthread_mutex_lock(&store->raw_lock);
+    bool has = find(store, st) != NULL;
+    pthread_mutex_unlock(&store->raw_lock);
+    return has;
+}
+
+/* Those that are written meanwhile are the next one's: else it might have no end. */
 int unsynced_raw_sync(struct store *store)
 {
     int error = 0;
     pthread_mutex_lock(&store->raw_lock);
-    while (store->raw) {
+    for (unsigned n = store->n_raw; n > 0 && store->raw; n--) {
         int failed = sync_first(store);
         error = error ? error : failed;
     }
+    while (store->raw_syncing > 0)
+        pthread_cond_wait(&store->raw_synced, &store->raw_lock);
     pthread_mutex_unlock(&store->raw_lock);
     return error;
 }
@@ -98,5 +114,6 @@ void unsynced_raw_forget(struct store *store)
     struct raw *raw, *next;
     DL_FOREACH_SAFE (store->raw, raw, next)
         end(raw);
+    pthread_cond_destroy(&store->raw_synced);
     pthread_mutex_destroy(&store->raw_lock);
 }

@@ -31,9 +31,9 @@ struct image {
     bool replace;       /* whatever stands where the backing file is to be */
     mode_t mode;        /* of a new backing file; 0: not chosen */
     bool unbacked;      /* the backing file is not as the image is */
-    int folder;         /* that it was written to last; -1: not yet */
+    int folder;         /* that it was, or is being, written to last; -1: not yet */
     char *written;      /* where, without symbolic links */
-    struct stat backed; /* what it was */
+    struct stat backed; /* what stands there */
 };
 
 /* ---- Callbacks ---- */
@@ -377,11 +377,11 @@ int image_write_back(struct store *store)
         error = remember_place(image, to);
     if (!error)
         error = store_commit(to);
-    if (!error) {
+    if (!error)
         free_space_hand_on(store, to);
-        if (fstat(to->fd, &image->backed) < 0)
-            image->backed = (struct stat){0};
-    }
+    /* A commit that has failed may have given the file its name before. */
+    if ((!error || place_leads(to, to->place)) && fstat(to->fd, &image->backed) < 0)
+        image->backed = (struct stat){0};
     store_close(to);
     if (error)
         return error;

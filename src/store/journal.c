@@ -158,7 +158,7 @@ bool journal_has(const struct store *store, uint64_t number)
 static int open_journal(struct store *store)
 {
     int fd = neighbour_open(store, store->journal, true);
-    if (!journal_is_none(fd) || unlinkat(store->folder, place_entry(store->journal), 0) < 0)
+    if (!journal_is_none(fd) || io_unlink_at(store->folder, place_entry(store->journal)) < 0)
         return fd;
     store->standing.has_name = false; /* it may get the same inode */
     return neighbour_open(store, store->journal, true);
@@ -221,11 +221,10 @@ int journal_remove(struct store *store)
     const char *path = journal_is_ours(store, store->journal) ? store->journal
                        : journal_is_ours(store, aside)        ? aside
                                                               : NULL;
-    int error = 0;
-    if (path && unlinkat(store->folder, place_entry(path), 0) < 0 && errno != ENOENT) {
-        error = -errno;
+    int error = path ? io_unlink_at(store->folder, place_entry(path)) : 0;
+    error = error == -ENOENT ? 0 : error;
+    if (error)
         store_say(store, NULL, "cannot remove the journal %s: %s", path, strerror(-error));
-    }
     free(aside);
     if (error)
         return error;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "common/log.h"
 #include "store/journal.h"
 
@@ -68,9 +69,7 @@ static int stand_aside(struct store *store, const struct header *header)
     if (!aside)
         return -ENOMEM;
     int error =
-        renameat(store->folder, place_entry(store->journal), store->folder, place_entry(aside)) < 0
-            ? -errno
-            : 0;
+        io_rename_at(store->folder, place_entry(store->journal), store->folder, place_entry(aside));
     if (error)
         store_say(store, NULL,
                   "the journal of another file is in the way, and cannot be renamed to %s: %s",
@@ -102,7 +101,7 @@ int journal_clear_way(struct store *store)
         return -EBUSY;
     }
     if (journal_is_none(error))
-        error = unlinkat(store->folder, place_entry(store->journal), 0) < 0 ? -errno : 0;
+        error = io_unlink_at(store->folder, place_entry(store->journal));
     return error == -ENOENT ? 0 : error;
 }
 
@@ -197,10 +196,11 @@ int journal_bring_home(struct store *store)
     int error = journal_clear_way(store);
     if (error)
         return error;
-    if (renameat(store->sought_folder, place_entry(store->sought), store->folder,
-                 place_entry(store->journal)) < 0 ||
-        (TEMP_FAILURE_RETRY(fsync(store->sought_folder)) < 0 && errno != EINVAL)) {
+    error = io_rename_at(store->sought_folder, place_entry(store->sought), store->folder,
+                         place_entry(store->journal));
+    if (!error && TEMP_FAILURE_RETRY(fsync(store->sought_folder)) < 0 && errno != EINVAL)
         error = -errno;
+    if (error) {
         store_say(store, NULL, "cannot bring its journal %s to it: %s", store->sought,
                   strerror(-error));
         return error;

@@ -29,6 +29,7 @@ struct store *file_new(const char *path, bool writable)
     pthread_mutex_init(&store->hold_lock, NULL);
     pthread_mutex_init(&store->folder_lock, NULL);
     pthread_mutex_init(&store->raw_lock, NULL);
+    pthread_cond_init(&store->raw_synced, NULL);
     store->path = strdup(path);
     if (!store->path) {
         store_close(store);

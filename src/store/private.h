@@ -90,9 +90,11 @@ struct store {
     const struct store_found *found; /* while opening: it, not the path, is used; or NULL */
     struct why *why;                 /* until store_opened: takes its errors; NULL: the log does */
     int folder;               /* that the file is in: all names in it are used relative to it */
-    pthread_mutex_t raw_lock; /* guards the next two; held while files are synced: */
+    pthread_mutex_t raw_lock; /* guards what follows; nothing is locked under it */
     struct raw *raw;          /* files that are to be synced, the longest written first */
     unsigned n_raw;
+    unsigned raw_syncing;        /* taken off the list, and being synced */
+    pthread_cond_t raw_synced;   /* none is any more */
     pthread_mutex_t folder_lock; /* folder_lock keeps the folder open, for users who do not hold
                                   * `change` */
     struct reach reach;
@@ -191,6 +193,9 @@ bool audience_may(const struct audience *audience, const struct stat *st, mode_t
 /* external_raw_unsynced.c: what was written of external raw data is durable, or an error of fsync(2) is told, once;
  * and forgetting of it. */
 int unsynced_raw_sync(struct store *store);
+
+/* Whether a file was written since the last commit began. */
+bool unsynced_raw_has(struct store *store, const struct stat *st);
 void unsynced_raw_forget(struct store *store);
 
 /* open.c, lock.c: a store without a file, NULL: no memory; and the lock on its file, by the rules that

@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "store/private.h"
 
 static bool exists(const struct store *store, const char *path)
@@ -72,14 +73,31 @@ int publish_check(struct store *store, int *held)
     return error;
 }
 
+static bool is_same(int folder, const char *name, const char *other)
+{
+    struct stat a, b;
+    return fstatat(folder, name, &a, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(folder, other, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
 /* For file systems that cannot rename without replacing: link and unlink. */
 static int rename_to_free(int folder, const char *from, const char *to)
 {
-    if (renameat2(folder, from, folder, to, RENAME_NOREPLACE) == 0)
-        return 0;
-    if (errno != EINVAL && errno != ENOSYS)
-        return -errno;
-    return linkat(folder, from, folder, to, 0) < 0 || unlinkat(folder, from, 0) < 0 ? -errno : 0;
+    bool is_interrupted = false;
+    int error;
+    do {
+        error = renameat2(folder, from, folder, to, RENAME_NOREPLACE) < 0 ? -errno : 0;
+        if (error == -ENOENT && is_interrupted)
+            return 0;
+        is_interrupted |= error == -EINTR;
+    } while (error == -EINTR);
+    if (error != -EINVAL && error != -ENOSYS)
+        return error;
+    error = TEMP_FAILURE_RETRY(linkat(folder, from, folder, to, 0)) < 0 ? -errno : 0;
+    if (error == -EEXIST && is_same(folder, from, to)) /* it was interrupted, and done */
+        error = 0;
+    return error ? error : io_unlink_at(folder, from);
 }
 
 int publish(struct store *store)
@@ -88,7 +106,7 @@ int publish(struct store *store)
     int held = -1,
         error = place_leads(store, store->temporary) ? publish_check(store, &held) : -ESTALE;
     if (!error && store->replace)
-        error = renameat(store->folder, from, store->folder, to) < 0 ? -errno : 0;
+        error = io_rename_at(store->folder, from, store->folder, to);
     else if (!error)
         error = rename_to_free(store->folder, from, to);
     if (held >= 0)

@@ -173,7 +173,8 @@ int store_share(struct store *store)
     if (!atomic_load(&store->lost_lock) || atomic_load(&store->lock))
         return 0;
     pthread_mutex_lock(&store->change);
-    int error = share_lock(store, true);
+    bool is_lost = store->is_shared && atomic_load(&store->lost_lock) && !atomic_load(&store->lock);
+    int error = is_lost ? share_lock(store, true) : 0; /* another thread may have begun to write */
     pthread_mutex_unlock(&store->change);
     return error;
 }

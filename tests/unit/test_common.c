@@ -21,6 +21,7 @@
 #include "cli/cli.h"
 #include "common/descriptors.h"
 #include "common/float_text.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/mounts.h"
 
@@ -51,6 +52,19 @@ static void control_characters_are_not_shown(void **state)
         assert_string_equal(printed, cases[i][1]);
         free(printed);
     }
+}
+
+static void json_has_no_control_characters(void **state)
+{
+    (void)state;
+    char *text;
+    size_t n;
+    static const char name[] = "a\x1b\xc2\x9b\xc2\xa0\x80";
+    FILE *out = open_memstream(&text, &n);
+    json_string(out, name, sizeof(name) - 1);
+    assert_int_equal(fclose(out), 0);
+    assert_string_equal(text, "\"a\\u001b\\u009b\xc2\xa0\\u0080\"");
+    free(text);
 }
 
 /* ---- Numbers ---- */
@@ -191,6 +205,7 @@ static void a_table_of_mounts_that_cannot_be_read_says_nothing(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
+          cmocka_unit_test(json_has_no_control_characters),
           cmocka_unit_test(numbers_have_the_fewest_digits),
           cmocka_unit_test(a_signal_does_not_keep_a_descriptor_from_being_sent),
           cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing))

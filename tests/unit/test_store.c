@@ -138,12 +138,22 @@ WRAPPED int __wrap_fsync(int fd)
 
 WRAPPED int __wrap_unlinkat(int folder, const char *name, int flags)
 {
-    return event() ? -1 : __real_unlinkat(folder, name, flags);
+    if (event())
+        return -1;
+    bool is_ended = is_interrupted();
+    int result = __real_unlinkat(folder, name, flags); /* some do it, and say EINTR */
+    errno = is_ended ? EINTR : errno;
+    return is_ended ? -1 : result;
 }
 
 WRAPPED int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
-    return event() ? -1 : __real_renameat(from_folder, from, to_folder, to);
+    if (event())
+        return -1;
+    bool is_ended = is_interrupted();
+    int result = __real_renameat(from_folder, from, to_folder, to);
+    errno = is_ended ? EINTR : errno;
+    return is_ended ? -1 : result;
 }
 
 WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
@@ -912,6 +922,28 @@ static void a_signal_does_not_end_a_commit(void **state)
     store_close(store);
 }
 
+static void a_signal_does_not_end_replacing(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) { /* whichever call of two it ends */
+        struct store *store;
+        char byte = (char)('a' + first), read;
+        uint64_t at;
+        assert_int_equal(store_create("replaced", true, &store), 0);
+        assert_int_equal(store_allocate(store, 1, &at), 0);
+        assert_int_equal(store_write(store, at, &byte, 1), 0);
+        interruptions = 2000 + first;
+        assert_int_equal(store_commit(store), 0);
+        assert_in_range(interruptions, 1, 1999);
+        interruptions = 0;
+        store_close(store);
+        assert_int_equal(store_open("replaced", &store), 0);
+        assert_int_equal(store_read(store, at, &read, 1), 0);
+        assert_int_equal(read, byte);
+        store_close(store);
+    }
+}
+
 /* ---- External raw data ---- */
 
 #define RAW_FILES 65 /* one more than may be unsynced */
@@ -929,12 +961,14 @@ static int open_raw(int i)
     return fd;
 }
 
-/* The first file takes its time: a commit that does not wait for it ends meanwhile. */
+/* The first file takes its time: a commit that does not wait for it ends meanwhile. Others write meanwhile. */
 static void sync_slowly(int fd)
 {
     struct stat st;
     if (fstat(fd, &st) < 0 || st.st_ino != first_raw)
         return;
+    assert_int_equal(pthread_mutex_trylock(&raw_store->raw_lock), 0);
+    pthread_mutex_unlock(&raw_store->raw_lock);
     atomic_store(&is_syncing, true);
     for (int i = 0; i < 300 && !atomic_load(&has_committed); i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -1654,6 +1688,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(what_others_may_have_put_back_is_not_replayed),
           cmocka_unit_test(an_error_at_any_step_is_reported_and_the_commit_can_be_repeated),
           cmocka_unit_test(a_signal_does_not_end_a_commit),
+          cmocka_unit_test(a_signal_does_not_end_replacing),
           cmocka_unit_test(a_commit_waits_for_raw_data_that_another_thread_syncs),
           cmocka_unit_test(a_piece_may_lie_behind_its_vector),
           cmocka_unit_test(a_snapshot_stays_as_it_is_when_commits_fail),
