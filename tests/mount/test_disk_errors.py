@@ -392,8 +392,8 @@ def test_every_change_fails_once(tmp_path):
         disk.end()
 
 
-def test_what_has_begun_is_not_called_unchanged(tmp_path):
-    """A call of the disk that a signal has interrupted is no signal to the command, and not before all changes."""
+def test_interrupted_calls_of_the_disk_do_not_end_recovering(tmp_path):
+    """Whichever call it is: some file systems say EINTR of calls that they have done."""
     folder = tmp_path / "disk"
     folder.mkdir()
     disk = Failfs(folder, errno.EINTR)
@@ -407,7 +407,6 @@ def test_what_has_begun_is_not_called_unchanged(tmp_path):
         mount.umount("-l")
         mount.wait()
         left = {file: file.read_bytes() for file in (path, journal)}
-        failures = 0
         for after in range(30):
             for file, content in left.items():
                 file.write_bytes(content)
@@ -415,9 +414,7 @@ def test_what_has_begun_is_not_called_unchanged(tmp_path):
             done = subprocess.run([SPARSECTL, "recover", path], capture_output=True, text=True, check=False,
                                   timeout=START_SECONDS)
             disk.recover()
-            assert "nothing is changed" not in done.stderr, after
-            failures += done.returncode != 0
-        assert 0 < failures < 30 and "replayed" in done.stdout, done.stdout
+            assert done.returncode == 0 and "replayed" in done.stdout, (after, done.stderr)
     finally:
         disk.end()
 

@@ -67,6 +67,29 @@ static void json_has_no_control_characters(void **state)
     free(text);
 }
 
+/* The library may say EINTR without a signal to the command, which is then not at an end. */
+static void only_after_a_signal_nothing_is_changed(void **state)
+{
+    (void)state;
+    char said[100] = "";
+    int pipe_[2], stderr_ = dup(STDERR_FILENO);
+    assert_true(stderr_ >= 0 && pipe(pipe_) == 0);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&interrupted, i == 1);
+        dup2(pipe_[1], STDERR_FILENO);
+        assert_int_equal(fail(-EINTR, "a"), FAILED);
+        dup2(stderr_, STDERR_FILENO);
+        ssize_t n = read(pipe_[0], said, sizeof(said) - 1);
+        assert_true(n > 0);
+        said[n] = '\0';
+        assert_int_equal(strstr(said, "nothing is changed") != NULL, i == 1);
+    }
+    atomic_store(&interrupted, false);
+    close(pipe_[0]);
+    close(pipe_[1]);
+    close(stderr_);
+}
+
 /* ---- Numbers ---- */
 
 static bool means(const char *text, double value, bool is_single)
@@ -206,6 +229,7 @@ static void a_table_of_mounts_that_cannot_be_read_says_nothing(void **state)
 
 TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
           cmocka_unit_test(json_has_no_control_characters),
+          cmocka_unit_test(only_after_a_signal_nothing_is_changed),
           cmocka_unit_test(numbers_have_the_fewest_digits),
           cmocka_unit_test(a_signal_does_not_keep_a_descriptor_from_being_sent),
           cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing))
