@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/io.h"
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "store/private.h"
 

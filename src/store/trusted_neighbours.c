@@ -151,8 +151,8 @@ int neighbour_open(struct store *store, const char *path, bool or_new)
     if (is_new)
         fd = TEMP_FAILURE_RETRY(openat(store->folder, place_entry(path), flags | O_CREAT | O_EXCL,
                                        file.st_mode & 0666));
-    if (is_new && fd < 0 &&
-        errno == EEXIST) /* made by another, or by a call that was interrupted */
+    /* Made meanwhile: by another, or by a call that was interrupted. */
+    if (is_new && fd < 0 && errno == EEXIST)
         return neighbour_open(store, path, false);
     if (fd < 0)
         return -errno;
