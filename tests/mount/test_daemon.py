@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import files
-from conftest import BUILD, SPARSEFS, START_SECONDS, is_mounted, wait_for_end, wait_until
+from conftest import BUILD, SPARSEFS, START_SECONDS, is_mounted, unmount, wait_for_end, wait_until
 
 MOST_UNUSED_NODES = 16384  # src/fs/node.h
 GETDENTS64 = {"x86_64": 217, "aarch64": 61, "riscv64": 61}  # syscall numbers
@@ -61,7 +61,7 @@ def test_daemon_works_when_the_command_returns(daemons, small):
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
         for fd in (0, 1, 2):
             assert os.readlink(f"/proc/{pid}/fd/{fd}") == "/dev/null"
-        subprocess.run(["umount", "-i", mountpoint], check=True)
+        unmount(mountpoint)
         wait_for_end(pid)
 
 

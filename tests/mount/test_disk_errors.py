@@ -22,7 +22,7 @@ import pytest
 import files
 import sparse_files
 from compare import check_mount
-from conftest import BUILD, SPARSEFS, START_SECONDS, Mount, is_mounted, wait_for_end
+from conftest import BUILD, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end
 from test_sparse import scattered
 
 SPARSECTL = BUILD / "sparsectl"
@@ -308,7 +308,7 @@ def test_unmounting(disk, tmp_path):
         fsync(mount.root)
         disk.fail()
         assert written.write(1, 2) == 0
-        subprocess.run(["umount", "-i", mount.root], check=True)
+        unmount(mount.root)
         assert mount.wait() != 0
         assert os.strerror(disk.error) in mount.log()
     frames = committed(path, tmp_path)
@@ -442,7 +442,7 @@ def test_disk_goes_away(tmp_path):
             fails_with(errno.EIO, fsync, mount / "data/frames/1.raw")
             written.check(0)
             written.check(1)
-            subprocess.run(["umount", "-i", mount.root], check=True)
+            unmount(mount.root)
             assert mount.wait() != 0
         subprocess.run(["umount", folder], check=True)
         subprocess.run(["mount", "-o", "loop", image, folder], check=True)
@@ -575,7 +575,7 @@ def test_no_signal_cuts_the_last_commit_of_a_daemon_short(slow, tmp_path):
     pid = int((root / ".sparsefs/pid").read_text())
     (root / "x/frames/1.raw").write_bytes(b"\1\2" * 4096)
     slow.hold("changes")
-    subprocess.run(["umount", "-i", root], check=True)
+    unmount(root)
     os.kill(pid, signal.SIGTERM)
     slow.wait_for_held()
     for number in REPEATED:

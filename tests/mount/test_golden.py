@@ -6,10 +6,11 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
-from conftest import BUILD, TOP
+from conftest import BUILD, START_SECONDS, TOP
 
 GOLDEN = sorted((TOP / "tests/golden").iterdir())
 FILTERED = [(folder, file, name) for folder in GOLDEN if (folder / "description.json").exists()
@@ -20,9 +21,12 @@ FILTERED = [(folder, file, name) for folder in GOLDEN if (folder / "description.
 @functools.lru_cache(maxsize=None)
 def left_out(folder):
     """Looks at all files; what is not read, as this build lacks a filter: file, dataset and reason."""
-    said = subprocess.run([sys.executable, TOP / "tests/machines/files", "check", folder, BUILD], check=True,
-                          stdout=subprocess.PIPE, text=True).stdout
-    return {found.group(1, 2): found[3] for found in re.finditer(r"^(\S+): (\S+) is not read: (.*)", said, re.M)}
+    with tempfile.TemporaryFile("w+") as said:  # the end of a pipe might be that of a daemon that stays
+        subprocess.run([sys.executable, TOP / "tests/machines/files", "check", folder, BUILD], check=True, stdout=said,
+                       timeout=10 * START_SECONDS)
+        said.seek(0)
+        return {found.group(1, 2): found[3]
+                for found in re.finditer(r"^(\S+): (\S+) is not read: (.*)", said.read(), re.M)}
 
 
 @pytest.mark.parametrize("folder", GOLDEN, ids=lambda folder: folder.name)

@@ -466,6 +466,26 @@ def test_umount_of_a_busy_mount(machine, source):
     machine.check("umount", mnt)
 
 
+def test_umount_of_a_mount_that_is_busy_for_a_moment(machine, source, tmp_path):
+    """As readahead keeps it that is still under way when a file is closed. Here whoever is in it leaves when umount(8)
+    has said so."""
+    mnt = machine.directory()
+    (tmp_path / "umount").write_text(f"#!/bin/sh\n{shutil.which('umount')} \"$@\"\ncode=$?\n"
+                                     "kill $(cat /run/inside)\nexit $code\n")
+    (tmp_path / "umount").chmod(0o755)
+    machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
+    holder = machine.start("sh", "-c", f"cd {mnt} && echo $$ >/run/inside.new && mv /run/inside.new /run/inside && "
+                           "exec sleep 3600")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while machine.run("test", "-e", "/run/inside").returncode != 0:
+            assert time.monotonic() < deadline
+        machine.check("sh", "-c", f"PATH={tmp_path}:$PATH exec umount.fuse.sparsefs {mnt}")
+        assert machine.mounted(mnt) is None
+    finally:
+        kill_started(holder)
+
+
 def test_umount_says_what_it_does(machine, source):
     mnt = machine.directory()
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)

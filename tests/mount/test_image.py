@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, SPARSEFS, START_SECONDS, is_mounted, wait_for_end
+from conftest import BUILD, SPARSEFS, START_SECONDS, is_mounted, unmount, wait_for_end
 
 SPARSECTL = BUILD / "sparsectl"
 DONE, USAGE, MOUNT_FAILED = 0, 1, 32
@@ -64,7 +64,7 @@ def mount_and_unmount(command, mountpoint, **more):
     with pytest.raises(OSError):
         (mountpoint / "entry/dense/frames/0.raw").open("r+b")
     pid = int((mountpoint / ".sparsefs/pid").read_text())
-    subprocess.run(["umount", "-i", mountpoint], check=True)
+    unmount(mountpoint)
     wait_for_end(pid)
 
 
@@ -86,7 +86,7 @@ def test_the_owner_alone_may_read_what_came_through_a_pipe(source, mountpoint):
     assert stat.S_IMODE(st.st_mode) == 0o400 and st.st_uid == os.getuid()
     assert abs(st.st_mtime - time.time()) < 600
     pid = int((mountpoint / ".sparsefs/pid").read_text())
-    subprocess.run(["umount", "-i", mountpoint], check=True)
+    unmount(mountpoint)
     wait_for_end(pid)
 
 
@@ -173,7 +173,7 @@ def test_the_limit(source, mountpoint, tmp_path):
         assert done.returncode == 0, done.stderr
         expect_content(mountpoint)
         pid = int((mountpoint / ".sparsefs/pid").read_text())
-        subprocess.run(["umount", "-i", mountpoint], check=True)
+        unmount(mountpoint)
         wait_for_end(pid)
     # A pipe that never ends.
     done = subprocess.run(["bash", "-c", f"yes | {SPARSEFS} -o image_size=8M - {mountpoint}"],
@@ -185,7 +185,7 @@ def test_the_limit(source, mountpoint, tmp_path):
         assert (done.returncode == 0) == fits
         if fits:
             pid = int((mountpoint / ".sparsefs/pid").read_text())
-            subprocess.run(["umount", "-i", mountpoint], check=True)
+            unmount(mountpoint)
             wait_for_end(pid)
 
 

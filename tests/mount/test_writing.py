@@ -21,7 +21,7 @@ import pytest
 import files
 import sparse_files
 from compare import selected
-from conftest import BUILD, START_SECONDS, TOP, Mount, counting_plugin, is_mounted, wait_until
+from conftest import BUILD, START_SECONDS, TOP, Mount, counting_plugin, is_mounted, unmount, wait_until
 from model import refused
 from test_sparse import Expected, check_sparse, scattered
 
@@ -1368,7 +1368,7 @@ def test_the_daemon_says_that_the_last_commit_failed(mounts, full_disk):
     mount = mounts(full_disk, "rw,commit_interval=0", expect_log=True)
     for n in range(20):
         (mount / f"d/frames/{n}.raw").write_bytes(new_content(128 * 128 * 2, n))
-    subprocess.run(["umount", "-i", mount.root], check=True)
+    unmount(mount.root)
     assert mount.wait() == 2
     assert "could not be committed" in mount.log()
     mount.process.returncode = 0
