@@ -17,22 +17,21 @@
 #include "common/log.h"
 #include "common/thread.h"
 #include "hdf5/local.h"
-#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/private.h"
+#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/client.h"
+#include "hdf5/worker/plugin_given_up.h"
+#include "hdf5/worker/plugin_known.h"
 #include "hdf5/worker/plugin_serve.h"
 #include "hdf5/worker/zygote.h"
 
-#define MOST_TRIES    10 /* of one call, if others kill the process */
-#define MOST_STRIKES  2  /* times that a chunk may end one; or once, by taking too long */
-#define STRIKES_KEPT  64
-#define LEAST_ROOM    ((size_t)4 << 20)    /* bytes shared with a process */
-#define MOST_KEPT     ((size_t)128 << 20)  /* of these, by one that waits for its next chunk */
-#define MOST_REPLY    ((uint64_t)64 << 10) /* bytes: what is decoded is shared */
-#define GROWTH        ((size_t)1 << 20)    /* that encoding may add to twice the bytes */
-#define MISSING_NANOS 10000000000          /* then a plugin that was missing is looked for again */
-#define LOADING       "to load them"
+#define MOST_TRIES 10                   /* of one call, if others kill the process */
+#define LEAST_ROOM ((size_t)4 << 20)    /* bytes shared with a process */
+#define MOST_KEPT  ((size_t)128 << 20)  /* of these, by one that waits for its next chunk */
+#define MOST_REPLY ((uint64_t)64 << 10) /* bytes: what is decoded is shared */
+#define GROWTH     ((size_t)1 << 20)    /* that encoding may add to twice the bytes */
+#define LOADING    "to load them"
 
 struct process {
     struct process *next; /* of those that are idle */
@@ -45,18 +44,6 @@ struct process {
     struct wire in;
 };
 
-struct known {
-    int id;
-    bool is_available;
-    uint64_t until; /* clock_now(), if it is not */
-};
-
-/* A chunk that has ended a process. */
-struct strike {
-    uint64_t number; /* of its bytes and filters */
-    unsigned n;
-};
-
 static struct {
     bool is_on; /* this and what follows is set before there are threads */
     size_t memory;
@@ -66,44 +53,7 @@ static struct {
     pthread_cond_t freed;
     unsigned n; /* processes, with those that are about to be started */
     struct process *idle;
-    struct known known[PLUGINS_MOST_IDS];
-    size_t n_known, next_known;
-    struct strike strikes[STRIKES_KEPT];
-    size_t n_strikes, next_strike;
 } plugins = {.lock = PTHREAD_MUTEX_INITIALIZER, .freed = PTHREAD_COND_INITIALIZER};
-
-/* ---- What there is ---- */
-
-static struct known *find_known(int id)
-{
-    for (size_t i = 0; i < plugins.n_known; i++)
-        if (plugins.known[i].id == id)
-            return &plugins.known[i];
-    return NULL;
-}
-
-static void note(int id, bool is_available)
-{
-    pthread_mutex_lock(&plugins.lock);
-    struct known *known = find_known(id);
-    if (!known && plugins.n_known < PLUGINS_MOST_IDS)
-        known = &plugins.known[plugins.n_known++];
-    else if (!known)
-        known = &plugins.known[plugins.next_known++ % PLUGINS_MOST_IDS];
-    *known = (struct known){id, is_available, clock_now() + MISSING_NANOS};
-    pthread_mutex_unlock(&plugins.lock);
-}
-
-/* Whether that is known. */
-static bool look_up(int id, bool *is_available)
-{
-    pthread_mutex_lock(&plugins.lock);
-    const struct known *known = find_known(id);
-    *is_available = known && known->is_available;
-    bool is_known = known && (known->is_available || clock_now() < known->until);
-    pthread_mutex_unlock(&plugins.lock);
-    return is_known;
-}
 
 /* ---- Processes ---- */
 
@@ -252,7 +202,7 @@ static int take_loaded(struct process *process, struct cursor *results)
     process->n_ids = 0;
     for (size_t i = 0; i < n; i++) {
         int id = process->ids[i];
-        note(id, is_there[i]);
+        plugin_note(id, is_there[i]);
         if (is_there[i])
             process->ids[process->n_ids++] = id;
     }
@@ -300,6 +250,7 @@ static int load(struct process *process)
 static int start(const int *ids, size_t n_ids, size_t needed, struct process **out)
 {
     size_t room = LEAST_ROOM;
+    int known[PLUGINS_MOST_IDS];
     while (room < needed && room <= SIZE_MAX / 4)
         room *= 2;
     struct process *process = calloc(1, sizeof(*process));
@@ -314,11 +265,9 @@ static int start(const int *ids, size_t n_ids, size_t needed, struct process **o
     process->socket = -1;
     for (size_t i = 0; i < n_ids; i++)
         add_id(process, ids[i]);
-    pthread_mutex_lock(&plugins.lock);
-    for (size_t i = 0; i < plugins.n_known; i++)
-        if (plugins.known[i].is_available)
-            add_id(process, plugins.known[i].id);
-    pthread_mutex_unlock(&plugins.lock);
+    size_t n_known = plugins_known(known);
+    for (size_t i = 0; i < n_known; i++)
+        add_id(process, known[i]);
     int error = run_process(process, room);
     if (error) {
         library_reason("no process can be started for plugins");
@@ -374,7 +323,7 @@ bool plugins_available(int id)
 {
     struct process *process;
     bool is_available = false;
-    if (id <= 0 || look_up(id, &is_available))
+    if (id <= 0 || plugin_is_known(id, &is_available))
         return id > 0 && is_available;
     int error = -EPIPE;
     for (int i = 0; i < MOST_TRIES && error == -EPIPE; i++)
@@ -382,7 +331,7 @@ bool plugins_available(int id)
     if (error == -EIO || error == -EPIPE)
         log_error("plugins of libhdf5: filter %d: %s", id, hdf5_error());
     if (error) {
-        note(id, false);
+        plugin_note(id, false);
         return false;
     }
     is_available = has_id(process, id);
@@ -434,64 +383,17 @@ static int choose_ids(struct job *job)
     return 0;
 }
 
-/* FNV-1a. */
-static uint64_t add_to_number(uint64_t number, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        number = (number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
-    return number;
-}
-
 static uint64_t number_of(struct job *job)
 {
-    uint64_t number = add_to_number(0xcbf29ce484222325, job->in, job->in_size);
-    for (size_t i = 0; i < job->pipeline.n && job->number == 0; i++) {
-        const struct sfs_filter *filter = &job->pipeline.filters[i];
-        number = add_to_number(number, &filter->id, sizeof(filter->id));
-        number = add_to_number(number, filter->values, filter->n_values * sizeof(*filter->values));
-    }
     if (job->number == 0)
-        job->number = number ? number : 1;
+        job->number = plugin_chunk_number(&job->pipeline, job->in, job->in_size);
     return job->number;
 }
 
-/* The lock is held. */
-static struct strike *find_strike(uint64_t number)
-{
-    for (size_t i = 0; i < plugins.n_strikes; i++)
-        if (plugins.strikes[i].number == number)
-            return &plugins.strikes[i];
-    return NULL;
-}
-
-static void strike(struct job *job, unsigned times)
-{
-    uint64_t number = number_of(job);
-    pthread_mutex_lock(&plugins.lock);
-    struct strike *strike = find_strike(number);
-    if (!strike && plugins.n_strikes < STRIKES_KEPT)
-        strike = &plugins.strikes[plugins.n_strikes++];
-    else if (!strike)
-        strike = &plugins.strikes[plugins.next_strike++ % STRIKES_KEPT];
-    unsigned before = strike->number == number ? strike->n : 0;
-    *strike = (struct strike){number, before + times};
-    pthread_mutex_unlock(&plugins.lock);
-}
-
 /* Bytes are looked at only where there has been something. */
-static bool is_struck(struct job *job)
+static bool is_given_up(struct job *job)
 {
-    pthread_mutex_lock(&plugins.lock);
-    bool any = plugins.n_strikes > 0;
-    pthread_mutex_unlock(&plugins.lock);
-    if (!any)
-        return false;
-    uint64_t number = number_of(job);
-    pthread_mutex_lock(&plugins.lock);
-    const struct strike *strike = find_strike(number);
-    bool is_out = strike && strike->n >= MOST_STRIKES;
-    pthread_mutex_unlock(&plugins.lock);
-    return is_out;
+    return plugin_chunks_ended_any() && plugin_chunk_is_given_up(number_of(job));
 }
 
 static void describe(struct wire *request, const struct job *job)
@@ -570,7 +472,7 @@ static int try_once(struct job *job, const struct wire *request, size_t place,
         return -EPIPE;
     if (error == -ENOMEM) /* ours, for its reply */
         return error;
-    strike(job, error == -ETIMEDOUT ? MOST_STRIKES : 1);
+    plugin_chunk_ended_one(number_of(job), error == -ETIMEDOUT);
     return -EIO;
 }
 
@@ -586,7 +488,7 @@ static int run(struct job *job, struct result *result)
     describe(&request, job);
     error = request.failed ? -ENOMEM : -EPIPE;
     for (int i = 0; i < MOST_TRIES && error == -EPIPE; i++) {
-        if (is_struck(job)) {
+        if (is_given_up(job)) {
             library_reason("these bytes have ended the process of plugins before, and are not "
                            "given to it any more");
             error = -EIO;

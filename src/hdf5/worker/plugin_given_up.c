@@ -1,0 +1,77 @@
+/* How often each chunk has ended a process; those that were told last are known. */
+#include "hdf5/worker/plugin_given_up.h"
+
+#include <pthread.h>
+
+#define MOST_STRIKES 2 /* times that a chunk may end one; or once, by taking too long */
+#define STRIKES_KEPT 64
+
+/* A chunk that has ended a process. */
+struct strike {
+    uint64_t number;
+    unsigned n;
+};
+
+static struct {
+    pthread_mutex_t lock; /* guards the rest */
+    struct strike strikes[STRIKES_KEPT];
+    size_t n, next;
+} ended = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* FNV-1a. */
+static uint64_t add_to_number(uint64_t number, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        number = (number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
+    return number;
+}
+
+uint64_t plugin_chunk_number(const struct filter_pipeline *pipeline, const void *bytes, size_t n)
+{
+    uint64_t number = add_to_number(0xcbf29ce484222325, bytes, n);
+    for (size_t i = 0; i < pipeline->n; i++) {
+        const struct sfs_filter *filter = &pipeline->filters[i];
+        number = add_to_number(number, &filter->id, sizeof(filter->id));
+        number = add_to_number(number, filter->values, filter->n_values * sizeof(*filter->values));
+    }
+    return number ? number : 1;
+}
+
+/* The lock is held. */
+static struct strike *find_strike(uint64_t number)
+{
+    for (size_t i = 0; i < ended.n; i++)
+        if (ended.strikes[i].number == number)
+            return &ended.strikes[i];
+    return NULL;
+}
+
+void plugin_chunk_ended_one(uint64_t number, bool took_too_long)
+{
+    pthread_mutex_lock(&ended.lock);
+    struct strike *strike = find_strike(number);
+    if (!strike && ended.n < STRIKES_KEPT)
+        strike = &ended.strikes[ended.n++];
+    else if (!strike)
+        strike = &ended.strikes[ended.next++ % STRIKES_KEPT];
+    unsigned before = strike->number == number ? strike->n : 0;
+    *strike = (struct strike){number, before + (took_too_long ? MOST_STRIKES : 1)};
+    pthread_mutex_unlock(&ended.lock);
+}
+
+bool plugin_chunks_ended_any(void)
+{
+    pthread_mutex_lock(&ended.lock);
+    bool any = ended.n > 0;
+    pthread_mutex_unlock(&ended.lock);
+    return any;
+}
+
+bool plugin_chunk_is_given_up(uint64_t number)
+{
+    pthread_mutex_lock(&ended.lock);
+    const struct strike *strike = find_strike(number);
+    bool is_out = strike && strike->n >= MOST_STRIKES;
+    pthread_mutex_unlock(&ended.lock);
+    return is_out;
+}

@@ -1,0 +1,18 @@
+/* Which filters have plugins, and which have none, as processes that were to load them have told. Any thread. */
+#ifndef SPARSEFS_HDF5_WORKER_PLUGIN_KNOWN_H
+#define SPARSEFS_HDF5_WORKER_PLUGIN_KNOWN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "hdf5/worker/plugin_pool.h"
+
+void plugin_note(int id, bool is_available);
+
+/* Whether that is known: of one that was missing for a while only, as it may be installed then. */
+bool plugin_is_known(int id, bool *is_available);
+
+/* Those that have one; returns how many. */
+size_t plugins_known(int ids[PLUGINS_MOST_IDS]);
+
+#endif
