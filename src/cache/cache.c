@@ -8,8 +8,8 @@
 #include <utlist.h>
 
 #include "cache/private.h"
-#include "common/thread_pool.h"
 #include "chunk/piece.h"
+#include "common/thread_pool.h"
 #include "store/store.h"
 
 static void prepare(void *cache)

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "cache/private.h"
+#include "chunk/piece.h"
+#include "chunk/variable_form.h"
 #include "common/interrupt.h"
 #include "common/size.h"
-#include "chunk/variable_form.h"
-#include "chunk/piece.h"
 #include "store/store.h"
 
 #define ASK_EVERY 4096 /* chunks, between two checks for an interruption */

@@ -6,8 +6,8 @@
 #include <utlist.h>
 
 #include "cache/private.h"
-#include "common/thread.h"
 #include "chunk/variable_form.h"
+#include "common/thread.h"
 
 /* Encoding begins when dirty chunks take more than this share of the limit. */
 #define DIRTY_SHARE 4

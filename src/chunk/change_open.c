@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "chunk/mask.h"
+#include "chunk/memory_form.h"
 #include "common/box.h"
 #include "common/memory_pool.h"
-#include "chunk/memory_form.h"
 #include "layout/layout.h"
-#include "chunk/mask.h"
 
 static uint64_t elements_of(const struct layout *layout)
 {

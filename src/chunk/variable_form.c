@@ -8,8 +8,8 @@
 #include "common/memory_pool.h"
 #include "common/size.h"
 #include "format/section_heap.h"
-#include "format/variable_slots.h"
 #include "format/structure.h"
+#include "format/variable_slots.h"
 #include "layout/layout.h"
 
 /* The heap is made without what is unused when that is more than this share of it. It is copied in

@@ -3,8 +3,8 @@
 #ifndef SPARSEFS_CLI_ABOVE_AND_MASK_H
 #define SPARSEFS_CLI_ABOVE_AND_MASK_H
 
-#include "cli/pixel_mask.h"
 #include "cli/find_defined.h"
+#include "cli/pixel_mask.h"
 
 /* What the command line asks for. */
 struct criteria_asked {

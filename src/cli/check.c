@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/options.h"
 #include "cli/open_source.h"
+#include "cli/options.h"
 
 static const char help[] =
     "usage: sparsectl check FILE\n"

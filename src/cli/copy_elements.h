@@ -4,8 +4,8 @@
 #define SPARSEFS_CLI_COPY_ELEMENTS_H
 
 #include "cli/above_and_mask.h"
-#include "cli/roi_and_points.h"
 #include "cli/find_defined.h"
+#include "cli/roi_and_points.h"
 
 struct copy {
     struct sfs_dataset *from, *to; /* of the same dims and datatype */

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/escape_lines.h"
 #include "cli/blocks.h"
 #include "cli/progress.h"
+#include "common/escape_lines.h"
 #include "common/log.h"
 
 #define MOST_BYTES     (SIZE_MAX / 4) /* of what is read at once; memory ends before */

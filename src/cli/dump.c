@@ -7,10 +7,10 @@
 
 #include "cli/blocks.h"
 #include "cli/external_links.h"
-#include "cli/options.h"
 #include "cli/open_source.h"
-#include "cli/tree.h"
+#include "cli/options.h"
 #include "cli/print_element.h"
+#include "cli/tree.h"
 
 static const char help[] =
     "usage: sparsectl dump [options] FILE:DATASET\n"

@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/destination.h"
-#include "common/type_references.h"
 #include "cli/copy_sequences.h"
 #include "cli/dense_many_chunks.h"
+#include "cli/destination.h"
 #include "cli/external_links.h"
 #include "cli/options.h"
 #include "cli/tree.h"
+#include "common/type_references.h"
 
 static const char help[] =
     "usage: sparsectl export [options] SRC[:DATASET] DST[:DATASET]\n"

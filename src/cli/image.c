@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "cli/image_in_mount.h"
-#include "cli/options.h"
 #include "cli/open_source.h"
+#include "cli/options.h"
 #include "common/io.h"
 
 static const char help[] =

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/destination.h"
-#include "common/type_references.h"
-#include "cli/try_filters.h"
 #include "cli/copy_sequences.h"
+#include "cli/destination.h"
 #include "cli/external_links.h"
 #include "cli/options.h"
 #include "cli/selected_dataset.h"
 #include "cli/tree.h"
+#include "cli/try_filters.h"
+#include "common/type_references.h"
 
 static const char help[] =
     "usage: sparsectl import [options] SRC[:DATASET] DST[:DATASET]\n"

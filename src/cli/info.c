@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "cli/external_links.h"
-#include "cli/options.h"
 #include "cli/open_source.h"
+#include "cli/options.h"
 #include "cli/storage_words.h"
 #include "cli/tree.h"
 #include "common/json.h"

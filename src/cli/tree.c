@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
 #include "common/growing_array.h"
+#include "common/hash.h"
 
 /* An object that has been met. */
 struct met {

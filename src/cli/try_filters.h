@@ -2,8 +2,8 @@
 #ifndef SPARSEFS_CLI_TRY_FILTERS_H
 #define SPARSEFS_CLI_TRY_FILTERS_H
 
-#include "cli/filter_candidates.h"
 #include "cli/copy_elements.h"
+#include "cli/filter_candidates.h"
 #include "cli/filter_sample.h"
 
 /* What was chosen for a section that no filters were given for. */

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "common/interrupt.h"
-#include "common/growing_array.h"
-#include "dataset/private.h"
 #include "chunk/piece.h"
+#include "common/growing_array.h"
+#include "common/interrupt.h"
+#include "dataset/private.h"
 
 #define FEW_CHUNKS 64 /* that are looked up one by one */
 

@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "common/box.h"
-#include "common/interrupt.h"
-#include "common/growing_array.h"
-#include "common/thread_pool.h"
-#include "common/search.h"
-#include "dataset/private.h"
 #include "chunk/piece.h"
+#include "common/box.h"
+#include "common/growing_array.h"
+#include "common/interrupt.h"
+#include "common/search.h"
+#include "common/thread_pool.h"
+#include "dataset/private.h"
 #include "layout/sparse.h"
 #include "selection/selection.h"
 

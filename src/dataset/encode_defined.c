@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "cache/cache.h"
+#include "chunk/piece.h"
 #include "common/box.h"
 #include "common/thread_pool.h"
 #include "dataset/private.h"
-#include "chunk/piece.h"
 #include "layout/sparse.h"
 #include "selection/selection.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "common/memory_pool.h"
 #include "common/growing_array.h"
+#include "common/memory_pool.h"
 #include "common/size.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/interrupt.h"
 #include "common/escape_lines.h"
-#include "common/log.h"
 #include "common/growing_array.h"
+#include "common/interrupt.h"
+#include "common/log.h"
 #include "format/reference.h"
 #include "format/variable_slots.h"
 #include "selection/selection.h"

@@ -5,15 +5,15 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "common/interrupt.h"
+#include "chunk/memory_form.h"
 #include "common/escape_lines.h"
+#include "common/interrupt.h"
 #include "common/size.h"
 #include "dataset/chunk_parts.h"
 #include "dataset/references.h"
 #include "format/section_heap.h"
-#include "format/variable_slots.h"
 #include "format/structure.h"
-#include "chunk/memory_form.h"
+#include "format/variable_slots.h"
 #include "selection/selection.h"
 
 #define ASK_EVERY 4096 /* elements, whether the call is to end early */

@@ -6,8 +6,8 @@
 
 #include "dataset/private.h"
 #include "dataset/series.h"
-#include "dataset/virtual_sources.h"
 #include "dataset/virtual_dataset.h"
+#include "dataset/virtual_sources.h"
 
 struct open_series {
     size_t n;

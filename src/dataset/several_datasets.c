@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "dataset/read_ahead.h"
+#include "chunk/piece.h"
 #include "dataset/private.h"
+#include "dataset/read_ahead.h"
 #include "dataset/transfer_selection.h"
 #include "dataset/virtual_dataset.h"
-#include "chunk/piece.h"
 
 /* One of them. */
 struct part_of_many {

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "cache/cache.h"
+#include "chunk/piece.h"
 #include "common/interrupt.h"
 #include "common/memory_pool.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
-#include "chunk/piece.h"
 #include "layout/sparse.h"
 #include "store/store.h"
 

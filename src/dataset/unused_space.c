@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/growing_array.h"
 #include "common/hash.h"
 #include "common/log.h"
-#include "common/growing_array.h"
 #include "dataset/unused_space.h"
 #include "format/links.h"
 #include "store/store.h"

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 
 #include "dataset/unused_space.h"
-#include "format/cursor.h"
 #include "format/btree2_of_heap.h"
+#include "format/cursor.h"
 #include "format/fractal_heap.h"
 
 #define COUNTS_ORDER  0x01 /* flags of an attribute info message */

@@ -2,8 +2,8 @@
 #ifndef SPARSEFS_DATASET_VIRTUAL_PART_H
 #define SPARSEFS_DATASET_VIRTUAL_PART_H
 
-#include "dataset/virtual_mapping.h"
 #include "dataset/virtual_axes.h"
+#include "dataset/virtual_mapping.h"
 
 #define VIRTUAL_DEPTH 16 /* of virtual datasets that are sources of each other, at most */
 

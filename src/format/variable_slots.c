@@ -7,8 +7,8 @@
 
 #include "common/size.h"
 #include "format/cursor.h"
-#include "format/section_heap.h"
 #include "format/output.h"
+#include "format/section_heap.h"
 
 #define ALIGNMENT 16 /* of what is put into memory */
 

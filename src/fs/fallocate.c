@@ -5,9 +5,9 @@
 
 #include "fs/interrupt.h"
 #include "fs/open.h"
-#include "fs/requests.h"
 #include "fs/read_defined.h"
 #include "fs/refusal.h"
+#include "fs/requests.h"
 
 static int reserve(const struct mount *mount, const struct open_file *file, uint64_t offset,
                    uint64_t n)

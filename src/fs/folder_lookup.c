@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fs/mount.h"
 #include "fs/escaped_names.h"
+#include "fs/mount.h"
 
 #define READ_BITS    0444
 #define WRITE_BITS   0222

@@ -1,8 +1,8 @@
 /* fsync, of a file or a directory: what was written before is durable when it is answered. */
-#include "fs/unfinished_files.h"
 #include "fs/open.h"
 #include "fs/read_defined.h"
 #include "fs/requests.h"
+#include "fs/unfinished_files.h"
 
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info)
 {

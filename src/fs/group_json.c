@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/json.h"
-#include "fs/mount.h"
 #include "fs/escaped_names.h"
+#include "fs/mount.h"
 
 struct outcome {
     const char *state, *why, *option;

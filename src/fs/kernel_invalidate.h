@@ -46,9 +46,9 @@
 #include <sys/stat.h>
 
 #include "fs/changed_inodes.h"
+#include "fs/daemon/abort_after_kill.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
-#include "fs/daemon/abort_after_kill.h"
 #include "fs/node.h"
 
 struct notify;

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "fs/dataset_entries.h"
+#include "fs/escaped_names.h"
 #include "fs/frame_names.h"
 #include "fs/mount.h"
-#include "fs/escaped_names.h"
 
 /* Names that were cut are found by cutting every name of the group. */
 static int lookup_cut(struct mount *mount, const struct node *group, const char *name,

@@ -56,19 +56,18 @@ static void closing(void *context, struct mounted_file *file)
 static int create_for_writing(struct mount *mount, const char *label)
 {
     const struct options *options = mount->options;
+    staging_limit_init(&mount->limit, options->staging_size);
     int error = times_create(&mount->times);
     if (!error)
         error = staging_create(mount->nodes, &mount->staging);
     if (!error)
-        error = temporaries_create(mount->nodes, label, options->staging_size, &mount->temporaries);
+        error = temporaries_create(mount->nodes, label, &mount->limit, &mount->temporaries);
     if (!error)
-        error = matrices_create(mount->nodes, mount->temporaries, options->staging_size,
-                                &mount->matrices);
+        error = matrices_create(mount->nodes, &mount->limit, &mount->matrices);
     if (!error)
-        error = removed_create(mount->temporaries, label, &mount->removed);
+        error = removed_create(&mount->limit, label, &mount->removed);
     if (!error)
-        staging_collect(mount->staging, mount->temporaries, options->staging_size,
-                        options->sparsify);
+        staging_collect(mount->staging, &mount->limit, options->sparsify);
     return error;
 }
 

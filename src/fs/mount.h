@@ -9,22 +9,22 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "fs/dataset_entries.h"
 #include "fs/daemon/background_commits.h"
 #include "fs/daemon/follow_timer.h"
-#include "fs/unfinished_files.h"
-#include "fs/fuse.h"
-#include "fs/inode.h"
-#include "fs/group_listings.h"
 #include "fs/daemon/loop.h"
-#include "fs/staged_csr.h"
-#include "fs/node.h"
-#include "fs/kernel_invalidate.h"
 #include "fs/daemon/options.h"
+#include "fs/dataset_entries.h"
+#include "fs/frame_times.h"
+#include "fs/fuse.h"
+#include "fs/group_listings.h"
+#include "fs/inode.h"
+#include "fs/kernel_invalidate.h"
+#include "fs/node.h"
 #include "fs/removed_names.h"
+#include "fs/staged_csr.h"
 #include "fs/staged_writes.h"
 #include "fs/temporary.h"
-#include "fs/frame_times.h"
+#include "fs/unfinished_files.h"
 
 #define MOUNT_BECOMING 16
 
@@ -45,6 +45,7 @@ struct mount {
     atomic_bool times_drop_pages;  /* another time of change invalidates the kernel's pages */
     /* By hash of the frame: held while a temporary file becomes it. */
     pthread_mutex_t becoming[MOUNT_BECOMING];
+    struct staging_limit limit; /* is_writable */
     /* NULL, down to notify, unless is_writable: */
     struct times *times;
     struct fresh *fresh;       /* of the file; NULL of a folder: struct mounted_file has it */

@@ -10,11 +10,11 @@
 #include <utlist.h>
 
 #include "common/log.h"
+#include "config.h"
 #include "fs/interrupt.h"
+#include "fs/read_defined.h"
 #include "fs/refusal.h"
 #include "fs/requests.h"
-#include "fs/read_defined.h"
-#include "config.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)
 

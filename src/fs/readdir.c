@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "fs/dataset_entries.h"
+#include "fs/escaped_names.h"
 #include "fs/frame_names.h"
 #include "fs/mount.h"
-#include "fs/escaped_names.h"
 
 #define AT_CONTROL 2 /* the offset of .sparsefs at the root, */
 #define AT_JSON    3 /* of group.json, */

@@ -19,14 +19,14 @@ struct removed_name {
 };
 
 struct removed {
-    struct temporaries *memory;
+    struct staging_limit *memory;
     const char *label;
     atomic_uint n;        /* may be read without the lock */
     pthread_mutex_t lock; /* guards what follows */
     struct removed_name *entries;
 };
 
-int removed_create(struct temporaries *memory, const char *label, struct removed **out)
+int removed_create(struct staging_limit *memory, const char *label, struct removed **out)
 {
     struct removed *removed = calloc(1, sizeof(*removed));
     if (!removed)
@@ -44,7 +44,7 @@ static void drop(struct removed *removed, struct removed_name *entry)
 {
     HASH_DEL(removed->entries, entry);
     atomic_fetch_sub(&removed->n, 1);
-    temporaries_give(removed->memory, sizeof(*entry));
+    staging_limit_give_back(removed->memory, sizeof(*entry));
     free(entry);
 }
 
@@ -79,7 +79,7 @@ static int add(struct removed *removed, struct temporary_place place, struct ino
     struct removed_name *entry;
     if (find(removed, place, view))
         return -ENOENT;
-    if (temporaries_take(removed->memory, sizeof(*entry)) != 0)
+    if (staging_limit_take(removed->memory, sizeof(*entry)) != 0)
         return -ENOSPC;
     entry = calloc(1, sizeof(*entry));
     if (entry) {
@@ -93,7 +93,7 @@ static int add(struct removed *removed, struct temporary_place place, struct ino
         }
     }
     free(entry);
-    temporaries_give(removed->memory, sizeof(*entry));
+    staging_limit_give_back(removed->memory, sizeof(*entry));
     return -ENOMEM;
 }
 

@@ -4,9 +4,9 @@
 
 #include "fs/interrupt.h"
 #include "fs/open.h"
-#include "fs/requests.h"
 #include "fs/read_defined.h"
 #include "fs/refusal.h"
+#include "fs/requests.h"
 #include "fs/truncate.h"
 
 #define PERMISSION_BITS 07777

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "fs/temporary.h"
+#include "fs/staging_limit.h"
 
 /* Clears what lies behind n bytes, and gives its memory back. */
 static void clear_behind(struct content *content, size_t n)
@@ -19,7 +19,7 @@ static void clear_behind(struct content *content, size_t n)
         (void)madvise(content->bytes + whole, content->room - whole, MADV_DONTNEED);
 }
 
-int content_resize(struct content *content, uint64_t n, struct temporaries *temporaries)
+int content_resize(struct content *content, uint64_t n, struct staging_limit *limit)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (n > SIZE_MAX - page)
@@ -28,14 +28,14 @@ int content_resize(struct content *content, uint64_t n, struct temporaries *temp
         clear_behind(content, (size_t)n);
     if (n > content->room) {
         size_t room = ((size_t)n + page - 1) / page * page, more = room - content->room;
-        if (temporaries && temporaries_take(temporaries, more) != 0)
+        if (limit && staging_limit_take(limit, more) != 0)
             return -ENOSPC;
         char *bytes = content->bytes ? mremap(content->bytes, content->room, room, MREMAP_MAYMOVE)
                                      : mmap(NULL, room, PROT_READ | PROT_WRITE,
                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (bytes == MAP_FAILED) {
-            if (temporaries)
-                temporaries_give(temporaries, more);
+            if (limit)
+                staging_limit_give_back(limit, more);
             return -ENOMEM;
         }
         content->bytes = bytes;
@@ -45,19 +45,19 @@ int content_resize(struct content *content, uint64_t n, struct temporaries *temp
     return 0;
 }
 
-void content_free(struct content *content, struct temporaries *temporaries)
+void content_free(struct content *content, struct staging_limit *limit)
 {
     if (content->bytes)
         munmap(content->bytes, content->room);
-    if (content->bytes && temporaries)
-        temporaries_give(temporaries, content->room);
+    if (content->bytes && limit)
+        staging_limit_give_back(limit, content->room);
     *content = (struct content){0};
 }
 
 int content_take(struct content *content, struct views *views, enum view_kind view, uint64_t frame,
-                 uint64_t size, struct temporaries *temporaries)
+                 uint64_t size, struct staging_limit *limit)
 {
-    int error = content_resize(content, size, temporaries);
+    int error = content_resize(content, size, limit);
     for (uint64_t at = 0; at < size && !error;) {
         struct view_part part;
         error = view_read(views, view, frame,
@@ -70,7 +70,7 @@ int content_take(struct content *content, struct views *views, enum view_kind vi
         bool is_end = part.n == 0; /* the frame was written meanwhile */
         view_return(views, &part);
         if (is_end)
-            return content_resize(content, at, temporaries);
+            return content_resize(content, at, limit);
     }
     return error;
 }

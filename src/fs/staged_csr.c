@@ -12,8 +12,8 @@
 #include "common/log.h"
 #include "fs/daemon/background_commits.h"
 #include "fs/staged_content.h"
-#include "fs/temporary.h"
 #include "fs/staged_writes.h"
+#include "fs/staging_limit.h"
 
 struct part {
     bool is_there;              /* it was written, and waits */
@@ -39,8 +39,7 @@ struct matrix {
 
 struct matrices {
     struct nodes *nodes;
-    struct temporaries *temporaries;
-    size_t limit;
+    struct staging_limit *limit;
     pthread_mutex_t lock; /* taken after that of a matrix */
     struct matrix *table;
     atomic_uint n; /* in the table; read without the lock by those who only look */
@@ -48,14 +47,12 @@ struct matrices {
 
 static const char *const names[VIEW_CSR_PARTS] = {"indptr.raw", "indices.raw", "data.raw"};
 
-int matrices_create(struct nodes *nodes, struct temporaries *temporaries, size_t limit,
-                    struct matrices **out)
+int matrices_create(struct nodes *nodes, struct staging_limit *limit, struct matrices **out)
 {
     struct matrices *matrices = calloc(1, sizeof(*matrices));
     if (!matrices)
         return -ENOMEM;
     matrices->nodes = nodes;
-    matrices->temporaries = temporaries;
     matrices->limit = limit;
     atomic_init(&matrices->n, 0);
     pthread_mutex_init(&matrices->lock, NULL);
@@ -126,7 +123,7 @@ static struct matrix *look(struct matrices *matrices, const struct node *node)
 
 static void free_part(struct matrices *matrices, struct part *part)
 {
-    content_free(&part->content, matrices->temporaries);
+    content_free(&part->content, matrices->limit);
     *part = (struct part){0};
 }
 
@@ -208,7 +205,7 @@ void matrices_destroy(struct matrices *matrices)
 static int resize(struct matrices *matrices, struct part *part, uint64_t n)
 {
     int error =
-        n > matrices->limit ? -ENOSPC : content_resize(&part->content, n, matrices->temporaries);
+        n > matrices->limit->most ? -ENOSPC : content_resize(&part->content, n, matrices->limit);
     return error == -EFBIG ? -ENOSPC : error;
 }
 
@@ -223,7 +220,7 @@ static int begin_part(struct matrices *matrices, struct matrix *matrix, enum vie
     if (!error)
         error = resize(matrices, part, size);
     if (!error)
-        error = content_take(&part->content, matrix->views, view, 0, size, matrices->temporaries);
+        error = content_take(&part->content, matrix->views, view, 0, size, matrices->limit);
     part->is_there = !error;
     return error;
 }
@@ -236,7 +233,7 @@ static int end_change(struct matrices *matrices, struct matrix *matrix,
     if (error == -ENOSPC)
         log_warning("%s: %s: no room for csr/%s: it would need more than staging_size=%zu",
                     sfs_path(node_file(matrix->node)), matrix->views->path,
-                    names[view - VIEW_CSR_INDPTR], matrices->limit);
+                    names[view - VIEW_CSR_INDPTR], matrices->limit->most);
     if (error)
         free_part(matrices, part);
     part->is_written = !error;
@@ -282,7 +279,7 @@ int matrix_resize(struct matrices *matrices, struct matrix *matrix, const struct
 static int put(struct matrices *matrices, struct matrix *matrix, struct view_csr *csr)
 {
     struct commits *commits = matrix->node->mounted->commits;
-    *csr = (struct view_csr){.most_kept = matrices->limit};
+    *csr = (struct view_csr){.most_kept = matrices->limit->most};
     for (int i = 0; i < VIEW_CSR_PARTS; i++) {
         const struct part *part = &matrix->part[i];
         const char *bytes = part->content.bytes ? part->content.bytes : "";
@@ -314,7 +311,7 @@ static void tell(const struct matrices *matrices, const struct matrix *matrix, e
         log_warning(
             "%s: %s: the frames are not changed: csr/%s alone cannot be taken, as the others "
             "need more than staging_size=%zu: write all three, or frames",
-            path, dataset, name, matrices->limit);
+            path, dataset, name, matrices->limit->most);
     else
         log_error("%s: %s: what was written to csr is lost: %s", path, dataset, strerror(-error));
 }

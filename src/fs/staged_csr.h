@@ -18,11 +18,10 @@ struct matrices;
 struct matrix;
 struct open_file;
 struct staged_part;
-struct temporaries;
+struct staging_limit;
 
-/* limit: bytes, of one file. All outlive the table. */
-int matrices_create(struct nodes *nodes, struct temporaries *temporaries, size_t limit,
-                    struct matrices **matrices);
+/* All outlive the table. */
+int matrices_create(struct nodes *nodes, struct staging_limit *limit, struct matrices **matrices);
 
 /* Says in the log what is lost. Nobody uses any; their HDF5 files are open still. NULL is fine. */
 void matrices_destroy(struct matrices *matrices);

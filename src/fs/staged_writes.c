@@ -11,7 +11,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "fs/staged_content.h"
-#include "fs/temporary.h"
+#include "fs/staging_limit.h"
 
 /* The kernel announces the last close before close(2) returns. A reader that has waited for so long
  * assumes that another descriptor is open. */
@@ -54,8 +54,7 @@ struct staged {
 
 struct staging {
     struct nodes *nodes;
-    struct temporaries *temporaries; /* NULL: nothing is collected */
-    size_t limit;                    /* of one file, bytes */
+    struct staging_limit *limit; /* NULL: nothing is collected */
     bool sparsify;
     pthread_mutex_t lock; /* guards what follows, also while a selection is applied */
     struct staged *table;
@@ -77,10 +76,8 @@ int staging_create(struct nodes *nodes, struct staging **out)
     return 0;
 }
 
-void staging_collect(struct staging *staging, struct temporaries *temporaries, size_t limit,
-                     bool sparsify)
+void staging_collect(struct staging *staging, struct staging_limit *limit, bool sparsify)
 {
-    staging->temporaries = temporaries;
     staging->limit = limit;
     staging->sparsify = sparsify;
 }
@@ -167,7 +164,7 @@ static bool has_content(const struct staged *staged)
 
 static void free_content(struct staging *staging, struct staged *staged)
 {
-    content_free(&staged->content, is_selection(staged) ? NULL : staging->temporaries);
+    content_free(&staged->content, is_selection(staged) ? NULL : staging->limit);
     atomic_store(&staged->is_collected, false);
     staged->failure = 0;
     staged->head_written = 0;
@@ -220,7 +217,7 @@ static int apply_collected(struct staging *staging, struct staged *staged, bool 
     const struct view_content content = {.bytes = staged->content.n ? staged->content.bytes : "",
                                          .n = staged->content.n,
                                          .sparsify = staging->sparsify,
-                                         .most_kept = staging->limit,
+                                         .most_kept = staging->limit->most,
                                          .is_tentative = is_tentative};
     staged->applies = true;
     pthread_mutex_unlock(&staging->lock);
@@ -416,9 +413,8 @@ void staging_refuse(struct staging *staging, struct staged *staged, bool *change
 static int resize(struct staging *staging, struct staged *staged, uint64_t n)
 {
     bool takes = !is_selection(staged);
-    uint64_t limit = takes ? staging->limit : views_selection_limit(staged->views);
-    return n > limit ? -EFBIG
-                     : content_resize(&staged->content, n, takes ? staging->temporaries : NULL);
+    uint64_t limit = takes ? staging->limit->most : views_selection_limit(staged->views);
+    return n > limit ? -EFBIG : content_resize(&staged->content, n, takes ? staging->limit : NULL);
 }
 
 /* Begins a new content with the present one. The lock must be held. */
@@ -431,7 +427,7 @@ static int stage_present(struct staging *staging, struct staged *staged)
         error = resize(staging, staged, size);
     if (!error)
         error = content_take(&staged->content, staged->views, view, frame, size,
-                             is_selection(staged) ? NULL : staging->temporaries);
+                             is_selection(staged) ? NULL : staging->limit);
     if (error)
         staged->content.n = 0;
     else if (is_selection(staged)) /* of others that says: truncated, or collected */
@@ -447,9 +443,9 @@ static bool may_collect(const struct staging *staging, const struct staged *stag
                         const struct view_bytes *bytes)
 {
     enum view_kind view = staged->key.view;
-    if (staging->temporaries && view_is_whole(view))
+    if (staging->limit && view_is_whole(view))
         return true;
-    if (!staging->temporaries || (view != VIEW_NPY && view != VIEW_TIFF))
+    if (!staging->limit || (view != VIEW_NPY && view != VIEW_TIFF))
         return false;
     if (staging_is_collected(staged))
         return true;
@@ -485,7 +481,7 @@ static int tell_of_room(const struct staging *staging, const struct staged *stag
     log_warning("%s: %s: no room for another program's file for frame %llu: it would need more "
                 "than staging_size=%zu",
                 sfs_path(node_file(staged->node)), staged->views->path,
-                (unsigned long long)staged->key.frame, staging->limit);
+                (unsigned long long)staged->key.frame, staging->limit->most);
     return -ENOSPC;
 }
 

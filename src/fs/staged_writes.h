@@ -39,16 +39,14 @@
 #include "fs/node.h"
 
 struct staging;
-struct temporaries;
+struct staging_limit;
 struct staged;
 
 int staging_create(struct nodes *nodes, struct staging **staging);
 
-/* What is collected of files of other programs takes of the limit of these, and is no longer than
- * `limit` bytes; a commit has all of it or nothing; sparsify as view_put has it. Without this
- * nothing is. */
-void staging_collect(struct staging *staging, struct temporaries *temporaries, size_t limit,
-                     bool sparsify);
+/* Files of other programs are collected from now on: they take of the limit, which outlives the table; a commit has
+ * all of one or nothing; sparsify as view_put has it. */
+void staging_collect(struct staging *staging, struct staging_limit *limit, bool sparsify);
 
 /* Nothing is open for writing any more. */
 void staging_destroy(struct staging *staging);

@@ -1,6 +1,5 @@
-/* A table by name and by number, and a list in the order of numbers for listings. The limit is a
- * count of bytes under the table's lock; a file's own lock guards what it holds, and is taken
- * before that of the table. */
+/* A table by name and by number, and a list in the order of numbers for listings. A file's own
+ * lock guards what it holds, and is taken before that of the table. */
 #include "fs/temporary.h"
 
 #include <errno.h>
@@ -52,7 +51,7 @@ struct temporary {
 struct temporaries {
     struct nodes *nodes;
     const char *label;
-    size_t limit;
+    struct staging_limit *limit;
     atomic_uint n;        /* with a name; may be read without the lock */
     atomic_uint n_became; /* and are still used; the same */
     pthread_mutex_t lock; /* guards what follows */
@@ -60,10 +59,9 @@ struct temporaries {
     struct temporary *by_number, *list;
     struct temporary *became;
     uint64_t numbers; /* of files so far */
-    size_t taken;     /* bytes */
 };
 
-int temporaries_create(struct nodes *nodes, const char *label, size_t limit,
+int temporaries_create(struct nodes *nodes, const char *label, struct staging_limit *limit,
                        struct temporaries **out)
 {
     struct temporaries *temporaries = calloc(1, sizeof(*temporaries));
@@ -146,37 +144,11 @@ static void free_name(struct temporaries *temporaries, struct name *name)
     free(name);
 }
 
-/* ---- The limit ---- */
-
-/* -ENOSPC. The lock must be held. */
-static int take(struct temporaries *temporaries, size_t n)
-{
-    if (n > temporaries->limit - temporaries->taken)
-        return -ENOSPC;
-    temporaries->taken += n;
-    return 0;
-}
-
-int temporaries_take(struct temporaries *temporaries, size_t n)
-{
-    pthread_mutex_lock(&temporaries->lock);
-    int error = take(temporaries, n);
-    pthread_mutex_unlock(&temporaries->lock);
-    return error;
-}
-
-void temporaries_give(struct temporaries *temporaries, size_t n)
-{
-    pthread_mutex_lock(&temporaries->lock);
-    temporaries->taken -= n;
-    pthread_mutex_unlock(&temporaries->lock);
-}
-
 static void tell_of_limit(const struct temporaries *temporaries, const char *name, int error)
 {
     log_warning("%s: no room for the temporary file %s:%s it would need more than staging_size=%zu",
                 temporaries->label, name, error == -EFBIG ? "" : " with the others",
-                temporaries->limit);
+                temporaries->limit->most);
 }
 
 /* ---- Files ---- */
@@ -237,7 +209,8 @@ static int add(struct temporaries *temporaries, struct temporary *temporary, str
 {
     if (find(temporaries, name))
         return -EEXIST;
-    if (temporaries->numbers == INODE_MAX_FRAMES || take(temporaries, temporary->taken) != 0)
+    if (temporaries->numbers == INODE_MAX_FRAMES ||
+        staging_limit_take(temporaries->limit, temporary->taken) != 0)
         return -ENOSPC;
     temporary->number = temporaries->numbers;
     HASH_ADD(hh_number, temporaries->by_number, number, sizeof(temporary->number), temporary);
@@ -252,7 +225,7 @@ static int add(struct temporaries *temporaries, struct temporary *temporary, str
         }
         HASH_DELETE(hh_number, temporaries->by_number, temporary);
     }
-    temporaries->taken -= temporary->taken;
+    staging_limit_give_back(temporaries->limit, temporary->taken);
     return -ENOMEM;
 }
 
@@ -360,7 +333,7 @@ void temporary_put(struct temporaries *temporaries, struct temporary *temporary)
             DL_DELETE2(temporaries->became, temporary, prev_became, next_became);
             atomic_fetch_sub(&temporaries->n_became, 1);
         }
-        temporaries->taken -= temporary->taken + temporary->room;
+        staging_limit_give_back(temporaries->limit, temporary->taken + temporary->room);
     }
     pthread_mutex_unlock(&temporaries->lock);
     if (is_gone)
@@ -462,14 +435,14 @@ static int make_room(struct temporaries *temporaries, struct temporary *temporar
     size_t more = n / 4, room = n > SIZE_MAX - more ? n : n + more;
     if (n <= temporary->room)
         return 0;
-    if (temporaries_take(temporaries, room - temporary->room) != 0) {
+    if (staging_limit_take(temporaries->limit, room - temporary->room) != 0) {
         room = n;
-        if (temporaries_take(temporaries, room - temporary->room) != 0)
+        if (staging_limit_take(temporaries->limit, room - temporary->room) != 0)
             return -ENOSPC;
     }
     char *bytes = realloc(temporary->bytes, room);
     if (!bytes) {
-        temporaries_give(temporaries, room - temporary->room);
+        staging_limit_give_back(temporaries->limit, room - temporary->room);
         return -ENOMEM;
     }
     temporary->bytes = bytes;
@@ -480,7 +453,7 @@ static int make_room(struct temporaries *temporaries, struct temporary *temporar
 /* Its lock must be held. What is new is zero. */
 static int grow(struct temporaries *temporaries, struct temporary *temporary, uint64_t n)
 {
-    bool is_too_long = n > temporaries->limit - temporary->taken;
+    bool is_too_long = n > temporaries->limit->most - temporary->taken;
     int error = is_too_long ? -EFBIG : make_room(temporaries, temporary, (size_t)n);
     if ((error == -EFBIG || error == -ENOSPC) && !temporary->is_told) {
         char name[NAME_BYTES];
@@ -526,7 +499,7 @@ int temporary_resize(struct temporaries *temporaries, struct temporary *temporar
     if (!error && size > temporary->n)
         error = grow(temporaries, temporary, size);
     if (!error && size == 0) {
-        temporaries_give(temporaries, temporary->room);
+        staging_limit_give_back(temporaries->limit, temporary->room);
         free(temporary->bytes);
         temporary->bytes = NULL;
         temporary->room = 0;
@@ -588,7 +561,7 @@ static struct name *end_content(struct temporaries *temporaries, struct temporar
     temporary->object = node->object;
     DL_APPEND2(temporaries->became, temporary, prev_became, next_became);
     atomic_fetch_add(&temporaries->n_became, 1);
-    temporaries->taken -= temporary->room;
+    staging_limit_give_back(temporaries->limit, temporary->room);
     temporary->room = 0;
     if (temporary->name)
         name = end_name(temporaries, temporary);

@@ -17,13 +17,14 @@
 
 #include "fs/inode.h"
 #include "fs/node.h"
+#include "fs/staging_limit.h"
 
 struct temporaries;
 struct temporary;
 
-/* limit: bytes. label: of the HDF5 file or the folder, for messages; must outlive the table. The
+/* label: of the HDF5 file or the folder, for messages; both must outlive the table. The
  * files are a handle of the HDF5 file that they are in (folder_open_files.h). */
-int temporaries_create(struct nodes *nodes, const char *label, size_t limit,
+int temporaries_create(struct nodes *nodes, const char *label, struct staging_limit *limit,
                        struct temporaries **temporaries);
 
 /* Says in the log what is lost. Nobody uses any file any more. NULL is fine. */
@@ -105,10 +106,6 @@ int temporary_become(struct temporaries *temporaries, struct temporary *temporar
 /* Whether a time of it was set since it was written last; and its times. */
 bool temporary_times_are_set(struct temporary *temporary, struct timespec *atime,
                              struct timespec *mtime);
-
-/* Takes so many bytes from the limit for something else, and gives them back. -ENOSPC. */
-int temporaries_take(struct temporaries *temporaries, size_t n);
-void temporaries_give(struct temporaries *temporaries, size_t n);
 
 /* The inodes of files that have become views of the frames first to last of an object, and are open
  * still: the kernel may have pages of them. In memory that the caller frees; returns how many.

@@ -4,9 +4,9 @@
 
 #include "fs/interrupt.h"
 #include "fs/open.h"
-#include "fs/requests.h"
 #include "fs/read_defined.h"
 #include "fs/refusal.h"
+#include "fs/requests.h"
 
 /* Of all that is written here: *change, whose node is NULL if nothing can have changed. */
 

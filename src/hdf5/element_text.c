@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "common/json.h"
 #include "common/escape_lines.h"
+#include "common/json.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 

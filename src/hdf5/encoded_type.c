@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/datatype_message.h"
 #include "common/why.h"
+#include "format/datatype_message.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 

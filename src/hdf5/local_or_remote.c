@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "hdf5/local.h"
-#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/private.h"
+#include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/worker/answers_kept.h"
 #include "hdf5/worker/plugin_pool.h"
 #include "hdf5/worker/remote.h"

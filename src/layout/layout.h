@@ -21,8 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "format/chunk_record.h"
 #include "chunk/memory_form.h"
+#include "format/chunk_record.h"
 #include "sparsefs/sparsefs.h"
 
 struct box;

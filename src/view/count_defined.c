@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/growing_array.h"
 #include "common/interrupt.h"
 #include "common/log.h"
-#include "common/growing_array.h"
 #include "common/search.h"
 #include "view/private.h"
 

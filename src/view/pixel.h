@@ -3,8 +3,8 @@
 #ifndef SPARSEFS_VIEW_PIXEL_H
 #define SPARSEFS_VIEW_PIXEL_H
 
-#include "view/private.h"
 #include "view/element_number.h"
+#include "view/private.h"
 
 /* More pixels than any detector has: arrays of a few bytes for each are made of a frame. */
 #define PIXELS_MOST ((uint64_t)1 << 26)

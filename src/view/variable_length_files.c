@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/interrupt.h"
 #include "common/growing_array.h"
+#include "common/interrupt.h"
 #include "common/search.h"
 
 #define PIECE_BYTES    ((uint64_t)1 << 20) /* of values or text, but for single elements */

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/datatype_message.h"
 #include "common/why.h"
+#include "format/datatype_message.h"
 #include "fuzz.h"
 #include "hdf5/hdf5.h"
 

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunk/variable_form.h"
 #include "common/memory_pool.h"
 #include "format/section_heap.h"
-#include "format/variable_slots.h"
 #include "format/structure.h"
-#include "chunk/variable_form.h"
+#include "format/variable_slots.h"
 #include "layout/layout.h"
 
 #define MOST_INNER 3 /* elements of a sequence that has slots */

@@ -10,8 +10,8 @@
 #include "hdf5/local.h"
 #include "hdf5/worker/client.h"
 #include "hdf5/worker/confine.h"
-#include "hdf5/worker/plugin_serve.h"
 #include "hdf5/worker/plugin_pool.h"
+#include "hdf5/worker/plugin_serve.h"
 #include "peer.h"
 
 #define ROOM       ((size_t)64 << 10) /* bytes that are shared */

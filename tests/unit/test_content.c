@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/staged_content.h"
 #include "fs/node.h"
+#include "fs/staged_content.h"
 #include "fs/staged_writes.h"
-#include "fs/temporary.h"
+#include "fs/staging_limit.h"
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
 
@@ -76,8 +76,8 @@ static void a_shorter_view_makes_a_shorter_content(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
-#define LIMIT      200 /* the frame as a NumPy file has fewer bytes, */
-#define FILE_BYTES 300 /* and another program's more */
+#define LIMIT      100000 /* the frame as a NumPy file, in whole pages, has fewer bytes, */
+#define FILE_BYTES 100001 /* and another program's more */
 
 static const struct node *look_up(struct nodes *nodes, struct sfs_file *file)
 {
@@ -105,7 +105,7 @@ static void a_file_without_room_leaves_the_frame(void **state)
     const struct view_bytes bytes = {0, other, sizeof(other), false};
     struct sfs_file *file = make_file();
     struct nodes *nodes;
-    struct temporaries *temporaries;
+    struct staging_limit limit;
     struct staging *staging;
     struct staged *staged;
     struct views *views;
@@ -114,9 +114,9 @@ static void a_file_without_room_leaves_the_frame(void **state)
     log_quietly();
     assert_int_equal(nodes_create(file, false, -1, &nodes), 0);
     const struct node *node = look_up(nodes, file);
-    assert_int_equal(temporaries_create(nodes, PATH, LIMIT * LIMIT, &temporaries), 0);
+    staging_limit_init(&limit, LIMIT);
     assert_int_equal(staging_create(nodes, &staging), 0);
-    staging_collect(staging, temporaries, LIMIT, false);
+    staging_collect(staging, &limit, false);
     assert_int_equal(node_get_views(nodes, node, &views), 0);
     assert_int_equal(staging_begin(staging, node, VIEW_NPY, 0, &staged), 0);
     for (int i = 0; i < 2; i++) {
@@ -129,7 +129,7 @@ static void a_file_without_room_leaves_the_frame(void **state)
     node_put_views(nodes, node);
     node_put(nodes, node->number);
     staging_destroy(staging);
-    temporaries_destroy(temporaries);
+    assert_int_equal(limit.taken, 0);
     nodes_destroy(nodes);
     assert_int_equal(sfs_close(file), 0);
 }

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/inode.h"
 #include "fs/group_listings.h"
+#include "fs/inode.h"
 #include "fs/node.h"
 #include "fs/node_table.h"
 #include "sparsefs/sparsefs.h"

@@ -10,8 +10,8 @@
 
 #include "fs/fuse.h"
 #include "fs/inode.h"
-#include "fs/node.h"
 #include "fs/kernel_invalidate.h"
+#include "fs/node.h"
 #include "sparsefs/sparsefs.h"
 
 #define LEVELS   15  /* of a diamond of hard links: more paths than are kept */

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "fs/views_option.h"
 #include "fs/daemon/options.h"
+#include "fs/views_option.h"
 #include "sparsefs/sparsefs.h"
 
 #define MAX_ARGUMENTS 16

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/blocks.h"
 #include "cli/defined_bits.h"
 #include "cli/find_defined.h"
 #include "cli/roi_and_points.h"
-#include "cli/blocks.h"
 
 #define MOST  6000
 #define SIZES 4

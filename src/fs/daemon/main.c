@@ -19,11 +19,11 @@
 #include "config.h"
 #include "dataset/files_together.h"
 #include "fs/daemon/detach.h"
-#include "fs/interrupt.h"
-#include "fs/daemon/loop.h"
 #include "fs/daemon/last_messages.h"
-#include "fs/mount.h"
+#include "fs/daemon/loop.h"
 #include "fs/daemon/mountpoint.h"
+#include "fs/interrupt.h"
+#include "fs/mount.h"
 #include "fs/open.h"
 
 #define READAHEAD_KIB       1024 /* first reads through the page cache are twice as fast as with 128 */

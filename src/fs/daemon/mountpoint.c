@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "fs/daemon/detach.h"
-#include "fs/fuse.h"
 #include "fs/daemon/options.h"
+#include "fs/fuse.h"
 
 #define FUSE_SUPER_MAGIC 0x65735546
 #define FUSE_DEVICE      "/dev/fuse"

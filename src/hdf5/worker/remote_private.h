@@ -6,8 +6,8 @@
 
 #include "common/hash.h"
 #include "hdf5/own_reader.h"
-#include "hdf5/worker/client.h"
 #include "hdf5/worker/answers_ahead.h"
+#include "hdf5/worker/client.h"
 #include "hdf5/worker/remote.h"
 
 #define MOST_BATCH 64 /* chunks that are located at once */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/box.h"
-#include "format/datatype_message.h"
 #include "common/why.h"
+#include "format/datatype_message.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/remote_private.h"
 

@@ -13,8 +13,8 @@
 #include "common/log.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
-#include "hdf5/worker/channel.h"
 #include "hdf5/worker/answers_ahead.h"
+#include "hdf5/worker/channel.h"
 #include "hdf5/worker/serve_private.h"
 #include "store/store.h"
 

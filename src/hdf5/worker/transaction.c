@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/growing_array.h"
 #include "common/hash.h"
 #include "common/log.h"
-#include "common/growing_array.h"
 #include "store/store.h"
 
 #define PAGE_BYTES  4096
