@@ -8,7 +8,7 @@
 #include "common/box.h"
 #include "common/interrupt.h"
 #include "common/log.h"
-#include "dataset/chunk_parts.h"
+#include "dataset/cut_selection.h"
 #include "dataset/private.h"
 #include "dataset/transfer_selection.h"
 #include "selection/selection.h"

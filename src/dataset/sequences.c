@@ -9,7 +9,7 @@
 #include "common/escape_lines.h"
 #include "common/interrupt.h"
 #include "common/size.h"
-#include "dataset/chunk_parts.h"
+#include "dataset/cut_selection.h"
 #include "dataset/references.h"
 #include "format/section_heap.h"
 #include "format/structure.h"

@@ -8,7 +8,7 @@
 #include "common/box.h"
 #include "common/log.h"
 #include "common/search.h"
-#include "dataset/chunk_parts.h"
+#include "dataset/cut_selection.h"
 #include "dataset/private.h"
 #include "dataset/references.h"
 #include "dataset/sequences.h"

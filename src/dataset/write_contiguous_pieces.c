@@ -1,9 +1,9 @@
 /* Writing values to slabs whose pieces of chunks are intervals of the slab: frames made of whole
  * rows of chunks, or of one chunk. What is written to a chunk lies packed in memory then. */
 #include "cache/cache.h"
-#include "chunk/piece.h"
+#include "chunk/cut_box.h"
 #include "common/box.h"
-#include "dataset/chunk_parts.h"
+#include "dataset/cut_selection.h"
 #include "dataset/private.h"
 
 /* Whether intervals are runs of `all` positions as they stand: apart from each other, too. */

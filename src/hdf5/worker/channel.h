@@ -33,7 +33,7 @@ enum message_kind {
 
 #define CHANNEL_MOST_READ ((uint64_t)1 << 20)
 
-/* What can be asked of a worker. client_restart.c has a name for each, and one of the tables of
+/* What can be asked of a worker. client_end.c has a name for each, and one of the tables of
  * serve_private.h what the worker does. */
 enum worker_call {
     WORKER_OPEN,

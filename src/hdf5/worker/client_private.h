@@ -81,7 +81,7 @@ int client_begin(struct client *client);
 /* Where errors of its file are said (why_say). */
 struct why *client_why(const struct client *client);
 
-/* ---- client_restart.c: when a worker ends ---- */
+/* ---- client_end.c: when a worker ends ---- */
 
 /* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
 int client_end_worker(struct client *client);

@@ -5,7 +5,7 @@
  *     dataset of rows x row elements     |<-- column -->|<-- column -->|<- rest ->|
  *
  * One row of chunks along the first axis is done at a time. */
-#include "dataset/chunk_parts.h"
+#include "dataset/cut_selection.h"
 
 #include <errno.h>
 #include <stdlib.h>

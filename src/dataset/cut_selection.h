@@ -1,6 +1,6 @@
 /* Selections of a dataset cut into the parts that lie in one chunk each. */
-#ifndef SPARSEFS_DATASET_CHUNK_PARTS_H
-#define SPARSEFS_DATASET_CHUNK_PARTS_H
+#ifndef SPARSEFS_DATASET_CUT_SELECTION_H
+#define SPARSEFS_DATASET_CUT_SELECTION_H
 
 #include "layout/layout.h"
 #include "selection/runs.h"

@@ -1,5 +1,5 @@
 /* Walking over the chunks that a box touches. */
-#include "chunk/piece.h"
+#include "chunk/cut_box.h"
 
 #include <string.h>
 
