@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "sparsefs/sparsefs.h"
+
+#define PAUSE 1000000000 /* nanoseconds */
 
 static void log_to_stderr(int level, const char *line)
 {
@@ -51,4 +54,10 @@ void log_message(int level, const char *format, ...)
     va_end(args);
     log_make_line(line);
     atomic_load (&log_function)(level, line);
+}
+
+bool log_is_due(_Atomic uint64_t *last)
+{
+    uint64_t now = clock_now(), said = atomic_load(last);
+    return (!said || now - said > PAUSE) && atomic_compare_exchange_strong(last, &said, now);
 }

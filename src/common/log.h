@@ -3,7 +3,9 @@
 #ifndef SPARSEFS_COMMON_LOG_H
 #define SPARSEFS_COMMON_LOG_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <syslog.h>
 
 /* Hands one formatted line without a newline to the log function. Any thread. */
@@ -16,6 +18,10 @@ void log_make_line(char *text);
 /* Bytes of the control character that a text begins with: of C0, DEL, or C1 in UTF-8, with which terminals begin
  * sequences, too (ECMA-48, section 5.3); 0: it begins with none. */
 size_t log_control(const char *text);
+
+/* Whether something is to be said again that is said each time it happens: not within a second. *last: when it was
+ * said, 0 before. Any thread. */
+bool log_is_due(_Atomic uint64_t *last);
 
 #define log_error(...)   log_message(LOG_ERR, __VA_ARGS__)
 #define log_warning(...) log_message(LOG_WARNING, __VA_ARGS__)

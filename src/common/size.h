@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes of one element of variable length, at most: larger ones are neither read nor written. */
+#define SIZE_OF_MOST_ELEMENT ((size_t)128 << 20)
+
 static inline size_t size_of(uint64_t n)
 {
     return n < SIZE_MAX ? (size_t)n : SIZE_MAX;

@@ -14,9 +14,8 @@
 #include "format/variable_slots.h"
 #include "hdf5/hdf5.h"
 
-#define BATCH_ELEMENTS 4096                /* that are read or written by one call of libhdf5 */
-#define BATCH_BYTES    ((size_t)4 << 20)   /* of them, if it is more than one */
-#define MOST_BYTES     ((size_t)128 << 20) /* of one */
+#define BATCH_ELEMENTS 4096              /* that are read or written by one call of libhdf5 */
+#define BATCH_BYTES    ((size_t)4 << 20) /* of them, if it is more than one */
 
 /* One call. */
 struct calling {
@@ -88,7 +87,8 @@ static int append(struct bytes *all, const char *bytes, size_t n)
 static void too_large(const struct calling *calling, const char *doing)
 {
     log_error("%s: %s: cannot %s it: an element has more than %zu MiB",
-              sfs_path(calling->dataset->file), calling->dataset->path, doing, MOST_BYTES >> 20);
+              sfs_path(calling->dataset->file), calling->dataset->path, doing,
+              SIZE_OF_MOST_ELEMENT >> 20);
 }
 
 /* Elements of the dataset in row-major order, in halves where they are too much for one call; so are
@@ -97,8 +97,9 @@ static int read_some(struct calling *calling, uint64_t first, uint64_t n, struct
 {
     char *bytes;
     size_t bytes_n;
-    int error = dataset_stored_elements(calling->dataset, first, n,
-                                        n > 1 ? 2 * BATCH_BYTES : MOST_BYTES, &bytes, &bytes_n);
+    int error =
+        dataset_stored_elements(calling->dataset, first, n,
+                                n > 1 ? 2 * BATCH_BYTES : SIZE_OF_MOST_ELEMENT, &bytes, &bytes_n);
     if ((error == -EFBIG || error == -ENOMEM) && n > 1) {
         calling->batch = (size_t)n / 2;
         error = read_some(calling, first, n / 2, all);
@@ -193,7 +194,7 @@ static int measure(const struct calling *calling, const char *elements, uint64_t
         size_t bytes = slot_stored_bytes(calling->slots, &one);
         lengths[i] = bytes;
         *all = size_sum(*all, bytes);
-        if (*all > MOST_BYTES)
+        if (*all > SIZE_OF_MOST_ELEMENT)
             return -EFBIG;
     }
     return 0;
@@ -270,7 +271,7 @@ int elements_as_stored(struct sfs_dataset *dataset, const void *elements, uint64
     if (error)
         return error;
     size_t bytes = slot_stored_bytes(calling.slots, &all);
-    if (bytes > MOST_BYTES)
+    if (bytes > SIZE_OF_MOST_ELEMENT)
         error = -EFBIG;
     *stored = error ? NULL : malloc(bytes ? bytes : 1);
     if (!error && !*stored)

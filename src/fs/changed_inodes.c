@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "fs/kernel_known.h"
-#include "fs/temporary.h"
+#include "fs/temporary_table.h"
 
 struct change change_of_frames(const struct node *node, uint64_t first, uint64_t last)
 {

@@ -5,7 +5,7 @@
  *   frame  which frame of a dataset, 0 where there is none
  *   entry  which directory or view below the node
  *
- * Of a temporary file (temporary.h), entry ENTRY_TEMPORARY, frame is its number in their table.
+ * Of a temporary file (temporary_table.h), entry ENTRY_TEMPORARY, frame is its number in their table.
  *
  * From a number one gets all three, and so the content. What one cannot get from it is the name by
  * which it was looked up: 42.raw, 000042.raw and raw/000042.raw have one number. Numbers hold for

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "fs/daemon/background_commits.h"
+#include "fs/daemon/commit_and_unlock.h"
 #include "fs/daemon/follow_timer.h"
 #include "fs/daemon/loop.h"
 #include "fs/daemon/options.h"
@@ -23,7 +23,7 @@
 #include "fs/removed_names.h"
 #include "fs/staged_csr.h"
 #include "fs/staged_writes.h"
-#include "fs/temporary.h"
+#include "fs/temporary_table.h"
 #include "fs/unfinished_files.h"
 
 #define MOUNT_BECOMING 16
@@ -158,7 +158,11 @@ void mount_apply_staged(struct mount *mount, const struct node *node, struct ino
 void mount_apply_itself(struct mount *mount, const struct node *node, struct inode inode);
 void mount_apply_names(struct mount *mount, const struct node *node);
 
-/* ---- new_frame_names.c ---- */
+/* ---- new_names.c ---- */
+
+/* The directory of temporary files by its inode. -EROFS, -ESTALE; -EPERM: there are none in it; errors of
+ * node_get_views. */
+int mount_place(struct mount *mount, struct inode directory, struct temporary_place *place);
 
 /* The inode of a frame that is not there, by its name in a directory of its dataset. -EPERM: the
  * name stands for none; -EFBIG: the dataset cannot be so large. */
@@ -181,11 +185,7 @@ bool mount_undo_removal(struct mount *mount, struct inode directory, const char 
 /* Takes that back, when nothing could be made there. */
 void mount_redo_removal(struct mount *mount, struct inode directory, const char *name);
 
-/* ---- temporary_to_frame.c: temporary files (temporary.h) and the frames that they become ---- */
-
-/* The directory of temporary files by its inode. -EROFS, -ESTALE; -EPERM: there are none in it; errors of
- * node_get_views. */
-int mount_place(struct mount *mount, struct inode directory, struct temporary_place *place);
+/* ---- temporary_to_frame.c: temporary files (temporary_table.h) and the frames that they become ---- */
 
 /* A temporary file becomes the view that a name stands for in a directory, which must be such a
  * one: all of its content is checked as if it was written there, or nothing changes. *change: what

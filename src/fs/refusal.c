@@ -4,10 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
 #include "common/log.h"
-
-#define PAUSE 1000000000 /* nanoseconds between two that are the same */
 
 static const struct {
     int number;
@@ -54,15 +51,6 @@ static const struct {
                               "powers of 1024"},
 };
 
-/* Repeated refusals are logged at intervals. */
-static bool is_due(enum refusal refusal)
-{
-    static _Atomic uint64_t said[REFUSALS];
-    uint64_t now = clock_now(), last = atomic_load(&said[refusal]);
-    return (!last || now - last > PAUSE) &&
-           atomic_compare_exchange_strong(&said[refusal], &last, now);
-}
-
 static const char *label_of(const struct mount *mount, const struct node *node)
 {
     if (!mount->files)
@@ -73,7 +61,8 @@ static const char *label_of(const struct mount *mount, const struct node *node)
 
 int refusal_say(const struct mount *mount, const struct node *node, enum refusal refusal)
 {
-    if (is_due(refusal)) {
+    static _Atomic uint64_t said[REFUSALS];
+    if (log_is_due(&said[refusal])) {
         char *path = node ? node_path(node) : NULL;
         log_warning("%s: %s%srefused: %s", label_of(mount, node), path ? path : "",
                     path ? ": " : "", refusals[refusal].text);

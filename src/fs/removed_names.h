@@ -10,7 +10,7 @@
 
 #include "fs/inode.h"
 #include "fs/node.h"
-#include "fs/temporary.h"
+#include "fs/temporary_table.h"
 
 struct removed;
 

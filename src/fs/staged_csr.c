@@ -10,7 +10,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
-#include "fs/daemon/background_commits.h"
+#include "fs/daemon/commit_and_unlock.h"
 #include "fs/staged_content.h"
 #include "fs/staged_writes.h"
 #include "fs/staging_limit.h"

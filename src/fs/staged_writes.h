@@ -35,7 +35,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "fs/daemon/background_commits.h"
+#include "fs/daemon/commit_and_unlock.h"
 #include "fs/node.h"
 
 struct staging;

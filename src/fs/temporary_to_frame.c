@@ -3,38 +3,8 @@
  * must not keep other programs from the HDF5 file. */
 #include <errno.h>
 
-#include "fs/frame_names.h"
-#include "fs/interrupt.h"
 #include "fs/mount.h"
 #include "fs/refusal.h"
-
-static bool has_writable_view(struct views *views, const struct frame_names *series)
-{
-    for (unsigned i = 0; i < series->n_views; i++)
-        if (view_writable(views, series->view[i]))
-            return true;
-    return false;
-}
-
-int mount_place(struct mount *mount, struct inode directory, struct temporary_place *place)
-{
-    const struct node *node = node_get(mount->nodes, directory.node);
-    const struct frame_names *series = frame_names_in(directory.entry);
-    struct views *views;
-    if (!node)
-        return -ESTALE;
-    if (!mount->temporaries || !sfs_is_writable(node_file(node)))
-        return -EROFS;
-    if (node->type != NODE_DATASET || !series)
-        return -EPERM;
-    int error = node_get_views(mount->nodes, node, &views);
-    if (error)
-        return error;
-    error = has_writable_view(views, series) ? 0 : -EPERM;
-    node_put_views(mount->nodes, node);
-    *place = (struct temporary_place){node, directory.entry};
-    return error;
-}
 
 /* What a content is for. */
 struct target {

@@ -119,7 +119,7 @@ struct store {
     /* Of a shared file: */
     struct follow_state seen;   /* as it was when it was shared; there is no counter */
     atomic_bool lost_lock;      /* it may have been changed by others since */
-    uint64_t refused;           /* clock_now(), when the log said so last; 0: never */
+    _Atomic uint64_t refused;   /* log_is_due */
     struct image *image;        /* in place of a file: fd is -1; NULL: there is a file */
     struct store_reader reader; /* its read NULL: there is none */
     uint64_t counted;           /* the last number of this writer's counter; 0: it has none */

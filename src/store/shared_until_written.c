@@ -1,14 +1,9 @@
 /* Files that are opened for writing, and shared with readers until the first write. */
 #include <errno.h>
-#include <string.h>
 #include <sys/file.h>
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "store/private.h"
-
-/* Nanoseconds between two messages about the same refusal. */
-#define REFUSED_PAUSE 1000000000
 
 /* A name that leads to another file by now has that one's journal. */
 int share_look(const struct store *store, struct follow_state *state)
@@ -91,20 +86,12 @@ static int share_lock(struct store *store, bool was_lost)
     return error;
 }
 
-static bool may_say(struct store *store)
-{
-    uint64_t now = clock_now();
-    bool may = !store->refused || now - store->refused > REFUSED_PAUSE;
-    store->refused = may ? now : store->refused;
-    return may;
-}
-
 static int check_unchanged(struct store *store)
 {
     int error = place_follow(store);
     if (error || is_unchanged(store))
         return error;
-    if (may_say(store))
+    if (log_is_due(&store->refused))
         store_say(store, NULL,
                   "another program has changed it since it was opened: it must be opened again "
                   "to be written (umount and mount)");
@@ -114,7 +101,7 @@ static int check_unchanged(struct store *store)
 static int begin(struct store *store)
 {
     int error = take_lock(store, LOCK_EX);
-    if (error == -EBUSY && may_say(store))
+    if (error == -EBUSY && log_is_due(&store->refused))
         file_refuse(store, LOCK_EX);
     if (!error)
         error = check_unchanged(store);

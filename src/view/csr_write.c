@@ -403,7 +403,7 @@ int view_put_csr(struct views *views, struct view_csr *csr)
     struct rows rows = {.views = views, .csr = csr};
     csr->why[0] = '\0';
     if (!is_writable(views, VIEW_CSR_DATA))
-        return sfs_is_writable(views->file) ? -EOPNOTSUPP : -EROFS;
+        return cannot_write(views);
     int error = take_all(&rows);
     if (!error)
         error = check(&rows);

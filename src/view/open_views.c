@@ -197,18 +197,6 @@ void geometry_leave(struct views **views)
 
 /* ---- Opening ---- */
 
-/* Integers with padding bits are shown as libhdf5 converts them. */
-static void show_as_integers(struct views *views)
-{
-    views->info = sfs_dataset_info(views->dataset);
-    views->has_padding = views->info->type.bits > 0;
-    if (!views->has_padding)
-        return;
-    views->shown = *views->info;
-    views->shown.type.class = SFS_INTEGER;
-    views->info = &views->shown;
-}
-
 int views_open(struct sfs_file *file, uint64_t address, const char *path, int frame_rank,
                struct views **out)
 {

@@ -99,7 +99,9 @@ int view_set_values(struct views *views, uint64_t frame, const void *values, siz
 int view_set_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,
                     const void *values);
 
-/* Elements as they are stored become those that are shown (read.c). */
+/* Integers that do not fill their bytes (padded_integers.c): views->info, and whether there are any, are set when a
+ * dataset is opened; then elements as they are stored become those that are shown. */
+void show_as_integers(struct views *views);
 void show_elements(const struct views *views, void *elements, uint64_t n);
 
 /* As view_set_points, but called while the geometry is looked at, by an action of change_frame. */
@@ -109,11 +111,15 @@ int view_place_points(struct views *views, uint64_t frame, const struct sfs_defi
 /* Whether a view is of a frame that is not there yet (extend.c). */
 bool is_new_frame(const struct views *views, enum view_kind kind, uint64_t frame);
 
-/* Of what is written, while the geometry is looked at (write.c, extend.c): whether it can be; 0, or whether
+/* While the geometry is looked at (writable_views.c): whether a view can be written; and the error of one that cannot:
+ * -EROFS, -EOPNOTSUPP. */
+bool is_writable(const struct views *views, enum view_kind kind);
+int cannot_write(const struct views *views);
+
+/* Of what is written, while the geometry is looked at (extend.c): 0, or whether
  * there can be so many frames (-EFBIG, -EROFS); and an action that changes something in a frame, or
  * in it and those before it. One behind the last comes to be by that; if it fails there are as many
  * as before. */
-bool is_writable(const struct views *views, enum view_kind kind);
 int can_extend(const struct views *views, uint64_t frames);
 int change_frame(struct views *views, enum view_kind kind, uint64_t frame,
                  int (*change)(void *context), void *context);

@@ -17,25 +17,6 @@ static size_t item_bytes(const struct source *source)
                                           : source->views->info->type.size;
 }
 
-void show_elements(const struct views *views, void *elements, uint64_t n)
-{
-    const struct sfs_type *type = &views->info->type;
-    unsigned char *element = elements;
-    uint64_t mask = type->bits < 64 ? ((uint64_t)1 << type->bits) - 1 : UINT64_MAX;
-    if (!views->has_padding)
-        return;
-    for (uint64_t i = 0; i < n; i++, element += type->size) {
-        uint64_t value = 0;
-        for (size_t k = 0; k < type->size; k++)
-            value |= (uint64_t)element[type->big_endian ? type->size - 1 - k : k] << 8 * k;
-        value = value >> type->bit_offset & mask;
-        if (type->is_signed && value >> (type->bits - 1))
-            value |= ~mask;
-        for (size_t k = 0; k < type->size; k++)
-            element[type->big_endian ? type->size - 1 - k : k] = (unsigned char)(value >> 8 * k);
-    }
-}
-
 /* The values of one frame. */
 static int read_stored_values(const struct source *source, uint64_t first, uint64_t n, char *out)
 {

@@ -9,10 +9,10 @@
 #include "common/growing_array.h"
 #include "common/interrupt.h"
 #include "common/search.h"
+#include "common/size.h"
 
 #define PIECE_BYTES    ((uint64_t)1 << 20) /* of values or text, but for single elements */
 #define PIECE_ELEMENTS 4096
-#define MOST_BYTES     ((size_t)128 << 20) /* of a piece: of one element */
 #define MOST_PIECES    ((size_t)4 << 20)
 
 struct parts_piece {
@@ -112,7 +112,7 @@ static int lengths_of(struct views *views, uint64_t first, uint64_t n, uint64_t 
 
 static int lines_of(struct views *views, uint64_t first, uint64_t n, char **lines, size_t *bytes)
 {
-    return sfs_read_parts(views->dataset, SFS_LINES, first, n, MOST_BYTES, lines, bytes);
+    return sfs_read_parts(views->dataset, SFS_LINES, first, n, SIZE_OF_MOST_ELEMENT, lines, bytes);
 }
 
 /* How many of n elements make a piece: at least one. */
@@ -346,8 +346,8 @@ static int load(struct views *views, const struct parts_index *index, size_t at,
                            : parts_are_ragged(views) ? SFS_SEQUENCES
                                                      : SFS_LINES;
     forget_kept(kept);
-    int error = sfs_read_parts(views->dataset, parts, piece->element, n, MOST_BYTES, &kept->bytes,
-                               &kept->n);
+    int error = sfs_read_parts(views->dataset, parts, piece->element, n, SIZE_OF_MOST_ELEMENT,
+                               &kept->bytes, &kept->n);
     if (error) {
         kept->bytes = NULL;
         return error;

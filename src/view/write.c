@@ -6,32 +6,6 @@
 
 #include "view/private.h"
 
-bool is_writable(const struct views *views, enum view_kind kind)
-{
-    return sfs_is_writable(views->file) && !views->info->type.has_pointers && !views->has_padding &&
-           views->info->layout != SFS_VIRTUAL &&
-           (view_is_dense(kind) ||
-            (views->is_sparse &&
-             (kind == VIEW_DEFINED || view_is_whole(kind) || view_is_csr(kind)))) &&
-           has_view(views, kind);
-}
-
-bool views_show_others(const struct views *views)
-{
-    return views->info->layout == SFS_VIRTUAL && sfs_is_writable(views->file);
-}
-
-bool view_writable(struct views *views, enum view_kind kind)
-{
-    LOOKING_AT(views);
-    return is_writable(views, kind);
-}
-
-static int cannot_write(const struct views *views)
-{
-    return sfs_is_writable(views->file) ? -EOPNOTSUPP : -EROFS;
-}
-
 int target_get(const struct views *views, enum view_kind kind, uint64_t frame,
                struct write_target *target)
 {

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
-#include <unistd.h>
 
 #include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
@@ -22,6 +21,7 @@
 #include "fs/daemon/last_messages.h"
 #include "fs/daemon/loop.h"
 #include "fs/daemon/mountpoint.h"
+#include "fs/daemon/open_and_close.h"
 #include "fs/interrupt.h"
 #include "fs/mount.h"
 #include "fs/open.h"
@@ -253,82 +253,11 @@ static int mount_and_serve(struct mount *mount, struct options *options)
     return status;
 }
 
-/* Opens what lies in memory only. What would be written to it would be lost. */
-static int open_image(const struct options *options, struct sfs_options *file_options,
-                      struct sfs_file **file)
-{
-    struct loaded loaded;
-    int error =
-        load_image(options->file, options->image_size, "-o image_size=SIZE allows more", &loaded);
-    if (error)
-        return error;
-    struct sfs_image_options image = {
-        .name = options->file, .is_of_file = true, .st = loaded.has_st ? &loaded.st : NULL};
-    file_options->image = &image;
-    error = sfs_open_image(loaded.bytes, loaded.n, SFS_IMAGE_DONT_COPY, file_options, file);
-    if (error)
-        free(loaded.bytes);
-    else if (!options->read_only)
-        log_info("%s: an image in memory is mounted read-only", options->file);
-    return error;
-}
-
-/* The readers that the mount admits, whatever the mode of the file, as the owner shown there can be
- * any user. */
-static mode_t shown_mode(const struct options *options)
-{
-    bool is_anybodys = options->has_uid || options->has_gid;
-    return is_anybodys ? 0444 : options->has_umask ? 0444 & ~options->umask : 0;
-}
-
-static struct sfs_options options_of_files(const struct options *options)
-{
-    return (struct sfs_options){.cache_size = options->cache_size,
-                                .policy = options->policy,
-                                .chunk_memory = options->chunk_memory,
-                                .fill_missing = options->fill_missing,
-                                .external_files = options->external_files,
-                                .for_others = options->allow_other,
-                                .mode = shown_mode(options),
-                                .is_trusted = options->trusts,
-                                .workers = options->workers,
-                                .follow = options->follow > 0,
-                                .hdf5_worker = !options->hdf5_inside,
-                                .writable = !options->read_only,
-                                .share = !options->wants_writing};
-}
-
-/* Opens the file for writing if that is wanted and possible, otherwise for reading. */
-static int open_file(const struct options *options, struct sfs_file **file)
-{
-    struct sfs_options file_options = options_of_files(options);
-    struct why why;
-    int refusal;
-    if (load_is_wanted(options->file))
-        return open_image(options, &file_options, file);
-    if (options->read_only)
-        return sfs_open(options->file, &file_options, file);
-    int error = together_open_alone(options->file, &file_options, &why, &refusal, file);
-    if (!error && refusal)
-        log_warning("mounted read-only, for want of writing: %s", why.text);
-    return error;
-}
-
-/* What was written last is committed now. */
-static int close_file(struct sfs_file *file, bool is_writable, int status)
-{
-    int error = sfs_close(file);
-    if (!error || !is_writable)
-        return status;
-    log_error("what was written last could not be committed: %s", strerror(-error));
-    return status == EXIT_DONE ? EXIT_SYSTEM : status;
-}
-
 static int open_and_serve(struct options *options, struct keeper *keeper)
 {
     struct sfs_file *file;
     struct mount mount;
-    int error = open_file(options, &file);
+    int error = daemon_open_file(options, &file);
     if (error) {
         keeper_destroy(keeper);
         return error == -EACCES || error == -EPERM ? EXIT_USAGE
@@ -349,7 +278,7 @@ static int open_and_serve(struct options *options, struct keeper *keeper)
     end_notify(&mount);
     open_files_close(&mount);
     (void)mount_destroy(&mount);
-    return close_file(file, is_writable, status);
+    return daemon_close_file(file, is_writable, status);
 }
 
 /* Each HDF5 file of the folder takes a few descriptors. */
@@ -385,7 +314,7 @@ static int serve_folder(struct options *options, struct keeper *keeper, struct m
 
 static int open_and_serve_folder(struct options *options, struct keeper *keeper)
 {
-    struct sfs_options file_options = options_of_files(options);
+    struct sfs_options file_options = daemon_file_options(options);
     struct folder *folder = NULL;
     struct together *together = NULL;
     struct mounted_files *files = NULL;

@@ -7,8 +7,8 @@
  * A name belongs to a directory of a dataset, by whatever hard link that is reached. The inode
  * number (inode.h) is another one for each file that there ever was, and says by which node it was
  * made; it stays the same whatever the file is renamed to. Thread-safe. */
-#ifndef SPARSEFS_FS_TEMPORARY_H
-#define SPARSEFS_FS_TEMPORARY_H
+#ifndef SPARSEFS_FS_TEMPORARY_TABLE_H
+#define SPARSEFS_FS_TEMPORARY_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

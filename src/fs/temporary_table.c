@@ -1,6 +1,6 @@
 /* A table by name and by number, and a list in the order of numbers for listings. A file's own
  * lock guards what it holds, and is taken before that of the table. */
-#include "fs/temporary.h"
+#include "fs/temporary_table.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Commits: on request, and in the background at regular intervals. Thread-safe. */
-#ifndef SPARSEFS_FS_DAEMON_BACKGROUND_COMMITS_H
-#define SPARSEFS_FS_DAEMON_BACKGROUND_COMMITS_H
+#ifndef SPARSEFS_FS_DAEMON_COMMIT_AND_UNLOCK_H
+#define SPARSEFS_FS_DAEMON_COMMIT_AND_UNLOCK_H
 
 #include "fs/unfinished_files.h"
 #include "sparsefs/sparsefs.h"

@@ -1,6 +1,6 @@
 /* Commits of one file, giving its lock back when nothing has changed for an interval, and the number of
  * background commits that failed. */
-#include "fs/daemon/background_commits.h"
+#include "fs/daemon/commit_and_unlock.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,0 +1,20 @@
+/* Opening the HDF5 file of a mount, and closing it at its end. Not for threads. */
+#ifndef SPARSEFS_FS_DAEMON_OPEN_AND_CLOSE_H
+#define SPARSEFS_FS_DAEMON_OPEN_AND_CLOSE_H
+
+#include <stdbool.h>
+
+#include "fs/daemon/options.h"
+#include "sparsefs/sparsefs.h"
+
+/* How files are opened, also each file of a folder; it refers to what options do. */
+struct sfs_options daemon_file_options(const struct options *options);
+
+/* Opens the file for writing if that is wanted and possible, otherwise for reading. Errors of sfs_open; logged. */
+int daemon_open_file(const struct options *options, struct sfs_file **file);
+
+/* What was written last is committed now, or the log says that it cannot be. Returns the exit code, of which `status`
+ * is what it would be without that. is_writable: whatever it is at the end. */
+int daemon_close_file(struct sfs_file *file, bool is_writable, int status);
+
+#endif
