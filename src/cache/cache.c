@@ -8,7 +8,7 @@
 #include <utlist.h>
 
 #include "cache/private.h"
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 #include "common/thread_pool.h"
 #include "store/store.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "cache/private.h"
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 #include "common/interrupt.h"
 #include "common/size.h"
 #include "common/thread_pool.h"

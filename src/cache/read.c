@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "cache/private.h"
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 #include "store/store.h"
 
 /* ---- Chunks that are stored as they are ---- */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cache/private.h"
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 #include "store/store.h"
 
 bool chunk_is_in_parts(const struct chunk *chunk)

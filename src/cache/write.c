@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cache/private.h"
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 #include "chunk/variable_form.h"
 #include "common/interrupt.h"
 #include "common/size.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 #include "common/box.h"
 #include "common/thread_pool.h"
 #include "dataset/private.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 #include "dataset/private.h"
 #include "dataset/read_ahead.h"
 #include "dataset/transfer_selection.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cache/cache.h"
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 #include "common/interrupt.h"
 #include "common/memory_pool.h"
 #include "dataset/private.h"

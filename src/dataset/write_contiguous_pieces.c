@@ -1,7 +1,7 @@
 /* Writing values to slabs whose pieces of chunks are intervals of the slab: frames made of whole
  * rows of chunks, or of one chunk. What is written to a chunk lies packed in memory then. */
 #include "cache/cache.h"
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 #include "common/box.h"
 #include "dataset/cut_selection.h"
 #include "dataset/private.h"

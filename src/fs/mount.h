@@ -141,7 +141,7 @@ struct inode mount_parent(const struct node *node, struct inode inode);
 /* The generation that goes with an inode number whose node is held. */
 uint64_t mount_generation(struct mount *mount, struct inode inode);
 
-/* ---- write_effects.c ---- */
+/* ---- note_written.c ---- */
 
 /* Frames first to last of a dataset were written: what must be known of that besides the kernel. */
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
@@ -150,6 +150,8 @@ void mount_written(struct mount *mount, const struct node *node, uint64_t first,
  */
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame);
 void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
+
+/* ---- apply_staged.c ---- */
 
 /* Before a view, or the number of frames, is looked at: waits for closes of other files of which it
  * is not known yet whether they change that. Before a view is changed, closes of the view itself

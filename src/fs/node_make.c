@@ -1,12 +1,11 @@
 /* Making nodes: what a link leads to. Needs no lock of the table: the nodes are not in it yet. */
-#include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
 #include "fs/escaped_names.h"
+#include "fs/link_targets.h"
 #include "fs/node_table.h"
 
 void node_free(struct entry_of_node *entry)
@@ -59,94 +58,6 @@ int node_new(const struct node *parent, const char *name, struct mounted_file *f
 }
 
 /* Writes "../" for every level, and "." for none at all if nothing follows. */
-static void write_up(FILE *out, unsigned levels, bool is_end)
-{
-    for (unsigned i = 0; i < levels; i++)
-        fputs(is_end && i + 1 == levels ? ".." : "../", out);
-    if (is_end && levels == 0)
-        putc('.', out);
-}
-
-/* So many levels up, down again to `before`, which may be empty, and on to an HDF5 path from there:
- * every component of it is encoded as its file name, so that none can lead out of the mount. */
-static char *write_target(unsigned levels, const char *before, const char *path, bool in_root)
-{
-    char *target = NULL;
-    size_t size;
-    FILE *out = open_memstream(&target, &size);
-    char *components = strdup(path), *rest = components;
-    bool first = !*before;
-    if (!out || !components)
-        goto failed;
-    if (!first) {
-        write_up(out, levels, false);
-        fputs(before, out);
-    }
-    for (char *component; (component = strsep(&rest, "/"));) {
-        char name[NAME_BYTES];
-        if (!*component || !strcmp(component, "."))
-            continue;
-        link_name_encode(component, in_root, name);
-        in_root = false;
-        if (first)
-            write_up(out, levels, false);
-        fprintf(out, "%s%s", first ? "" : "/", name);
-        first = false;
-    }
-    if (first)
-        write_up(out, levels, true);
-    free(components);
-    if (fclose(out) == 0)
-        return target;
-    free(target);
-    return NULL;
-
-failed:
-    free(components);
-    if (out)
-        fclose(out);
-    free(target);
-    return NULL;
-}
-
-/* An HDF5 path, relative to the group that holds the link, as the target of a symbolic link. */
-static char *path_as_target(const struct node *group, const char *path)
-{
-    bool absolute = path[0] == '/';
-    bool in_root = (absolute || !group->parent) && !group->mounted->files;
-    return write_target(absolute ? group->level : 0, "", path, in_root);
-}
-
-/* Encoded as names are, in which a slash would lead on, the colon that divides the two, and what
- * terminals take for commands. */
-static void write_encoded(FILE *out, const char *text)
-{
-    for (const char *c = text; *c; c++) {
-        if (*c == '/' || *c == '%' || *c == ':' || iscntrl((unsigned char)*c))
-            fprintf(out, "%%%02X", (unsigned char)*c);
-        else
-            putc(*c, out);
-    }
-}
-
-/* A target that says what an external link names, and leads nowhere: no name begins so. */
-static char *external_as_target(const struct sfs_link *link)
-{
-    char *target = NULL;
-    size_t size;
-    FILE *out = open_memstream(&target, &size);
-    if (!out)
-        return NULL;
-    fputs(NAME_EXTERNAL, out);
-    write_encoded(out, link->target_file);
-    putc(':', out);
-    write_encoded(out, link->target);
-    if (fclose(out) == 0)
-        return target;
-    free(target);
-    return NULL;
-}
-
 static int make_symlink(struct entry_of_node *entry, char *target)
 {
     entry->node.type = NODE_SYMLINK;
@@ -164,17 +75,7 @@ static int make_object(struct entry_of_node *entry, struct mounted_file *file, u
     for (const struct node *n = entry->node.parent; n; n = n->parent, levels++) {
         if (n->mounted != file || node_address(n) != address)
             continue;
-        char *target = NULL;
-        size_t size;
-        FILE *out = open_memstream(&target, &size);
-        if (!out)
-            return -ENOMEM;
-        write_up(out, levels, true);
-        if (fclose(out) != 0) {
-            free(target);
-            target = NULL;
-        }
-        return make_symlink(entry, target);
+        return make_symlink(entry, link_target_write(levels, "", "", false));
     }
 
     enum sfs_object_type type;
@@ -222,7 +123,7 @@ static int make_link_in_folder(struct entry_of_node *entry, const struct sfs_lin
     for (const char *c = group->mounted->path; *c; c++)
         levels += *c == '/';
     if (!error)
-        target = write_target(levels, file, link->target, false);
+        target = link_target_write(levels, file, link->target, false);
     if (error == -ENOMEM)
         return error;
     if (error)
@@ -231,7 +132,7 @@ static int make_link_in_folder(struct entry_of_node *entry, const struct sfs_lin
     entry->node.is_doubtful = error; /* it may come */
     entry->node.unfollowed = error;
     free(file);
-    return make_symlink(entry, error ? external_as_target(link) : target);
+    return make_symlink(entry, error ? link_target_of_external(link) : target);
 }
 
 /* Follows an external link to its object; a link that leads nowhere, or out of the folder of the
@@ -253,7 +154,7 @@ static int make_external(struct nodes *nodes, struct entry_of_node *entry,
         tell_external(entry, link, error);
     entry->node.is_doubtful = error && error != -ENOENT && error != -EXDEV;
     entry->node.unfollowed = error;
-    return error ? make_symlink(entry, external_as_target(link))
+    return error ? make_symlink(entry, link_target_of_external(link))
                  : make_object(entry, mounted, address);
 }
 
@@ -267,7 +168,7 @@ static int make_followed(struct entry_of_node *entry, const struct sfs_link *lin
     if (error == -ENOMEM || error == -EINTR)
         return error;
     entry->node.is_doubtful = error && error != -ENOENT;
-    return error ? make_symlink(entry, path_as_target(parent, link->target))
+    return error ? make_symlink(entry, link_target_of_path(parent, link->target))
                  : make_object(entry, parent->mounted, address);
 }
 
@@ -281,7 +182,7 @@ int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs
     case SFS_LINK_SOFT:
         if (!nodes->folder_files && parent->mounted != nodes->files && link->target[0] == '/')
             return make_followed(entry, link);
-        return make_symlink(entry, path_as_target(parent, link->target));
+        return make_symlink(entry, link_target_of_path(parent, link->target));
     case SFS_LINK_EXTERNAL:
         return make_external(nodes, entry, link);
     default:

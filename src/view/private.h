@@ -35,8 +35,10 @@ bool is_number(const struct sfs_type *type);
 /* h5py's complex numbers. */
 bool is_complex(const struct sfs_type *type);
 
-/* Whether pixels of three or four samples are colours: red, green, blue, and alpha (tiff.c). */
+/* Whether pixels of three or four samples are colours: red, green, blue, and alpha; and whether frames of these dims
+ * are images, which tiff/ has (which_views.c). */
 bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims);
+bool are_images(const struct sfs_type *type, int rank, const uint64_t *dims);
 
 /* SampleFormat of TIFF 6.0: 1 unsigned, and booleans, 2 signed, 3 IEEE floating point (tiff.c). */
 unsigned tiff_sample_format(const struct sfs_type *type);

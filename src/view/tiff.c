@@ -142,19 +142,12 @@ static void put_bits_apart(struct writer *w)
         put(w, 8 * w->image->type->size, 2);
 }
 
-bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims)
-{
-    return rank == 3 && (dims[2] == 3 || dims[2] == 4) && type->class == SFS_INTEGER &&
-           !type->is_signed && type->size <= 2;
-}
-
-/* Whether frames of these dims are images, and which. */
+/* Whether frames of these dims are images (which_views.c) whose bytes can be counted, and which. */
 static bool is_image(const struct sfs_type *type, int rank, const uint64_t *dims,
                      struct image *image)
 {
     bool colour = is_colour(type, rank, dims);
-    if ((rank != 2 && !colour) || !is_number(type) || type->size > 8 || dims[0] == 0 ||
-        dims[1] == 0 || dims[0] > UINT32_MAX || dims[1] > UINT32_MAX)
+    if (!are_images(type, rank, dims))
         return false;
     *image = (struct image){.type = type,
                             .rows = dims[0],

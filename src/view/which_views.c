@@ -1,4 +1,5 @@
-/* Which views a dataset has, and what kind of view each is. */
+/* Which views a dataset has, and what kind of view each is. What only one format cannot hold it says itself (npz.c,
+ * png.c, cbf.c, table_csv.c, zarr.c). */
 #include "view/npz.h"
 #include "view/variable_length_files.h"
 
@@ -13,6 +14,18 @@ static bool has_text(const struct views *views)
     if (info->layout == SFS_SPARSE && type->has_pointers) /* libhdf5 cannot follow them */
         return false;
     return views->elements <= (only_text ? STRING_ELEMENTS : TEXT_ELEMENTS);
+}
+
+bool is_colour(const struct sfs_type *type, int rank, const uint64_t *dims)
+{
+    return rank == 3 && (dims[2] == 3 || dims[2] == 4) && type->class == SFS_INTEGER &&
+           !type->is_signed && type->size <= 2;
+}
+
+bool are_images(const struct sfs_type *type, int rank, const uint64_t *dims)
+{
+    return (rank == 2 || is_colour(type, rank, dims)) && is_number(type) && type->size <= 8 &&
+           dims[0] > 0 && dims[1] > 0 && dims[0] <= UINT32_MAX && dims[1] <= UINT32_MAX;
 }
 
 /* Whether a header is there and its view is no longer than a file can be. */

@@ -1,7 +1,7 @@
 /* Boxes of a dataset cut into the pieces that lie in one chunk each. All in elements; knows nothing
  * of what chunks hold. */
-#ifndef SPARSEFS_CHUNK_CUT_BOX_H
-#define SPARSEFS_CHUNK_CUT_BOX_H
+#ifndef SPARSEFS_CHUNK_CHUNKS_OF_BOX_H
+#define SPARSEFS_CHUNK_CHUNKS_OF_BOX_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,25 +1,6 @@
-/* What must be done besides when something is written, and before something is looked at. */
+/* What was staged and closed is applied before it is looked at. */
 #include "fs/interrupt.h"
 #include "fs/mount.h"
-
-void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
-{
-    node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, false);
-    mount_note(mount, node);
-}
-
-void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
-{
-    times_unset(mount->times, node->object, frame);
-}
-
-void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
-{
-    node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, true);
-    mount_note(mount, node);
-}
 
 /* The close that is waited for may need requests that are still to be read. */
 static void apply_staged(struct mount *mount, const struct node *node, enum view_kind view,

@@ -1,5 +1,5 @@
 /* Walking over the chunks that a box touches. */
-#include "chunk/cut_box.h"
+#include "chunk/chunks_of_box.h"
 
 #include <string.h>
 

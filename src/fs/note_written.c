@@ -1,0 +1,21 @@
+/* What must be done besides when something is written: its times, its commit, and its object is kept. */
+#include "fs/mount.h"
+
+void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
+{
+    node_keep_object(mount->nodes, node);
+    times_note(mount->times, node->object, first, last, false);
+    mount_note(mount, node);
+}
+
+void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
+{
+    times_unset(mount->times, node->object, frame);
+}
+
+void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
+{
+    node_keep_object(mount->nodes, node);
+    times_note(mount->times, node->object, first, last, true);
+    mount_note(mount, node);
+}
