@@ -104,8 +104,8 @@ struct change open_file_change(const struct open_file *file, uint64_t frames)
     return change;
 }
 
-static void frame_changed(struct mount *mount, const struct open_file *file, uint64_t frames,
-                          fuse_req_t request, const struct answer *answer)
+void open_file_frame_changed(struct mount *mount, const struct open_file *file, uint64_t frames,
+                             fuse_req_t request, const struct answer *answer)
 {
     const struct change change = open_file_change(file, frames);
     mount_applied(mount, file->node, change.first, change.last);
@@ -160,7 +160,7 @@ static void end_staging(struct mount *mount, struct open_file *file)
                   (unsigned long long)file->inode.frame,
                   open_file_is_selection(file) ? ".defined" : "", strerror(-error));
     if (changed)
-        frame_changed(mount, file, frames, NULL, NULL);
+        open_file_frame_changed(mount, file, frames, NULL, NULL);
 }
 
 void open_file_put(struct mount *mount, struct open_file *file)
@@ -403,93 +403,6 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
     notify_answer(mount->notify, request, &answer);
 }
 
-/* Discards a file whose creation was interrupted: it is not open, and nothing is created. */
-static void forget_created(struct mount *mount, struct open_file *file)
-{
-    bool changed;
-    if (file->staged)
-        staging_refuse(mount->staging, file->staged, &changed);
-    open_file_put(mount, file);
-}
-
-/* O_TRUNC of a frame that was created since the kernel looked it up. */
-static int truncate_opened(struct mount *mount, struct open_file *file)
-{
-    bool changed;
-    int error = 0;
-    mount_asked(mount, file->node, mount_frame_of_times(file->inode));
-    if (open_file_is_selection(file))
-        error = staging_truncate(mount->staging, file->node, file->inode.frame, 0, false, &changed);
-    else
-        staging_truncate_dense(mount->staging, file->staged);
-    atomic_store(&file->has_asked, !open_file_is_selection(file));
-    if (!error)
-        frame_changed(mount, file, views_frames(file->views), NULL, NULL);
-    return error;
-}
-
-/* A name that is there is opened, and so is one of a frame behind the last: it comes to be when
- * something is written, or when it is closed. As it may not, the kernel keeps nothing of it. */
-void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
-               struct fuse_file_info *info)
-{
-    LOOKING(request);
-    (void)mode;
-    struct mount *mount = fuse_req_userdata(request);
-    struct fuse_entry_param entry = {0};
-    struct inode inode;
-    struct open_file *file = NULL;
-    bool is_new, was_removed = false;
-    notify_begin_lookup(mount->notify);
-    int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
-    if (error == -ENOENT && mount_undo_removal(mount, inode_unpack(parent), name)) {
-        was_removed = true;
-        error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
-        info->flags = (info->flags & ~O_EXCL) | O_TRUNC; /* for its creator it is new */
-    }
-    bool is_there = !error && !is_new, is_held = !error;
-    if (error == -ENOENT && !mount_parse_name(mount, inode_unpack(parent), name, &inode)) {
-        create_temporary(request, parent, name, info);
-        notify_end_lookup(mount->notify);
-        return;
-    }
-    if (error == -ENOENT) {
-        is_new = true;
-        error = mount_new_frame(mount, inode_unpack(parent), name, &inode);
-    } else if (!error && info->flags & O_EXCL) {
-        error = -EEXIST;
-    }
-    if (!error)
-        error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
-    if (!error)
-        error = open_file_open(mount, request, inode_pack(inode), is_new, info, &file);
-    if (!error && is_there && info->flags & O_TRUNC && file->temporary)
-        error = temporary_resize(mount->temporaries, file->temporary, 0);
-    else if (!error && is_there && info->flags & O_TRUNC && file->is_for_writing)
-        error = truncate_opened(mount, file);
-    if (error) {
-        if (file)
-            forget_created(mount, file);
-        if (was_removed)
-            mount_redo_removal(mount, inode_unpack(parent), name);
-        fuse_reply_err(request, -error);
-    } else {
-        entry.ino = entry.attr.st_ino;
-        entry.generation = mount_generation(mount, inode);
-        entry.entry_timeout = mount_name_timeout(mount, inode);
-        if (is_new)
-            entry.attr_timeout = entry.entry_timeout = 0;
-        node_looked_up(mount->nodes, inode.node, 1);
-        if (fuse_reply_create(request, &entry, info) == -ENOENT) {
-            forget_created(mount, file);
-            node_forgotten(mount->nodes, inode.node, 1);
-        }
-    }
-    if (is_held)
-        node_put(mount->nodes, inode.node);
-    notify_end_lookup(mount->notify);
-}
-
 /* ---- Closing ---- */
 
 /* On every close of a descriptor, of which a file can have several. */
@@ -527,7 +440,7 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     if (atomic_exchange(&file->has_written, false))
         fresh_closed(mount_fresh(mount, file->node), file->fresh);
     if (changed)
-        frame_changed(mount, file, frames, request, &answer);
+        open_file_frame_changed(mount, file, frames, request, &answer);
     else
         notify_answer(mount->notify, request, &answer);
     open_file_put(mount, opened);

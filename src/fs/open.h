@@ -65,6 +65,10 @@ struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener);
  * all that its view shows has changed. */
 struct change open_file_change(const struct open_file *file, uint64_t frames);
 
+/* The same is made known, with an answer, or none (request NULL), to a request. */
+void open_file_frame_changed(struct mount *mount, const struct open_file *file, uint64_t frames,
+                             fuse_req_t request, const struct answer *answer);
+
 /* Something was written to a file that collects it: the other views show it when it is applied. */
 void open_file_note_collected(struct mount *mount, struct open_file *file, struct change *change);
 
@@ -82,6 +86,8 @@ void open_files_close(struct mount *mount);
 /* ---- Requests ---- */
 
 void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);
+
+/* create.c */
 void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *info);
 void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);

@@ -1,65 +1,18 @@
 /* A table by name and by number, and a list in the order of numbers for listings. A file's own
  * lock guards what it holds, and is taken before that of the table. */
-#include "fs/temporary_table.h"
+#include "fs/temporary_private.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
-#include "common/hash.h"
 #include "common/log.h"
 #include "fs/escaped_names.h"
 
 #define NAMED_IN_LOG 3 /* of what is lost */
-
-struct name {
-    UT_hash_handle hh;
-    struct temporary *file;
-    const struct node *place; /* held */
-    uint64_t object;          /* of the dataset: where the hash key begins */
-    uint64_t directory;
-    char name[]; /* without a NUL in the hash key */
-};
-
-struct temporary {
-    /* Under the lock of the table: */
-    UT_hash_handle hh_number;
-    struct temporary *prev, *next; /* in the list, while it has a name */
-    struct name *name;             /* NULL: it has none */
-    size_t taken;                  /* of the limit: all but the content */
-    unsigned users;                /* its name is one */
-    /* Never changed: */
-    uint64_t number;
-    const struct node *home; /* by which it was made; held */
-    pthread_mutex_t lock;    /* guards what follows */
-    char *bytes;
-    size_t n, room;
-    struct timespec atime, mtime;
-    bool has_atime, has_mtime; /* set explicitly */
-    bool is_told;              /* lack of room was logged */
-    bool has_become;
-    struct inode became;                         /* whose node is held */
-    struct temporary *prev_became, *next_became; /* under the lock of the table */
-    uint64_t object;                             /* what it has become is of */
-};
-
-struct temporaries {
-    struct nodes *nodes;
-    const char *label;
-    struct staging_limit *limit;
-    atomic_uint n;        /* with a name; may be read without the lock */
-    atomic_uint n_became; /* and are still used; the same */
-    pthread_mutex_t lock; /* guards what follows */
-    struct name *names;
-    struct temporary *by_number, *list;
-    struct temporary *became;
-    uint64_t numbers; /* of files so far */
-};
 
 int temporaries_create(struct nodes *nodes, const char *label, struct staging_limit *limit,
                        struct temporaries **out)
@@ -142,13 +95,6 @@ static void free_name(struct temporaries *temporaries, struct name *name)
     if (name)
         node_put(temporaries->nodes, name->place->number);
     free(name);
-}
-
-static void tell_of_limit(const struct temporaries *temporaries, const char *name, int error)
-{
-    log_warning("%s: no room for the temporary file %s:%s it would need more than staging_size=%zu",
-                temporaries->label, name, error == -EFBIG ? "" : " with the others",
-                temporaries->limit->most);
 }
 
 /* ---- Files ---- */
@@ -249,7 +195,7 @@ int temporary_make(struct temporaries *temporaries, struct temporary_place place
             pthread_mutex_destroy(&temporary->lock);
     }
     if (error == -ENOSPC)
-        tell_of_limit(temporaries, string, error);
+        temporary_tell_of_limit(temporaries, string, error);
     if (error) {
         free(name);
         free(temporary);
@@ -416,138 +362,7 @@ int temporary_rename(struct temporaries *temporaries, struct temporary *temporar
     return error;
 }
 
-/* ---- Contents ---- */
-
-void temporary_state(struct temporary *temporary, struct temporary_state *state)
-{
-    pthread_mutex_lock(&temporary->lock);
-    *state = (struct temporary_state){.size = temporary->n,
-                                      .atime = temporary->atime,
-                                      .mtime = temporary->mtime,
-                                      .has_become = temporary->has_become,
-                                      .became = temporary->became};
-    pthread_mutex_unlock(&temporary->lock);
-}
-
-/* Memory for n bytes, and for more if it grows by small pieces. Its lock must be held. */
-static int make_room(struct temporaries *temporaries, struct temporary *temporary, size_t n)
-{
-    size_t more = n / 4, room = n > SIZE_MAX - more ? n : n + more;
-    if (n <= temporary->room)
-        return 0;
-    if (staging_limit_take(temporaries->limit, room - temporary->room) != 0) {
-        room = n;
-        if (staging_limit_take(temporaries->limit, room - temporary->room) != 0)
-            return -ENOSPC;
-    }
-    char *bytes = realloc(temporary->bytes, room);
-    if (!bytes) {
-        staging_limit_give_back(temporaries->limit, room - temporary->room);
-        return -ENOMEM;
-    }
-    temporary->bytes = bytes;
-    temporary->room = room;
-    return 0;
-}
-
-/* Its lock must be held. What is new is zero. */
-static int grow(struct temporaries *temporaries, struct temporary *temporary, uint64_t n)
-{
-    bool is_too_long = n > temporaries->limit->most - temporary->taken;
-    int error = is_too_long ? -EFBIG : make_room(temporaries, temporary, (size_t)n);
-    if ((error == -EFBIG || error == -ENOSPC) && !temporary->is_told) {
-        char name[NAME_BYTES];
-        temporary_name(temporaries, temporary, name);
-        tell_of_limit(temporaries, name, error);
-        temporary->is_told = true;
-    }
-    if (error)
-        return error;
-    memset(temporary->bytes + temporary->n, 0, (size_t)n - temporary->n);
-    temporary->n = (size_t)n;
-    return 0;
-}
-
-static void is_written(struct temporary *temporary)
-{
-    clock_gettime(CLOCK_REALTIME, &temporary->mtime);
-    temporary->has_atime = temporary->has_mtime = false;
-}
-
-int temporary_write(struct temporaries *temporaries, struct temporary *temporary, const void *bytes,
-                    size_t n, uint64_t offset)
-{
-    uint64_t end;
-    if (__builtin_add_overflow(offset, n, &end))
-        return -EFBIG;
-    pthread_mutex_lock(&temporary->lock);
-    int error = temporary->has_become ? -ESTALE : 0;
-    if (!error && end > temporary->n)
-        error = grow(temporaries, temporary, end);
-    if (!error && n > 0) {
-        memcpy(temporary->bytes + offset, bytes, n);
-        is_written(temporary);
-    }
-    pthread_mutex_unlock(&temporary->lock);
-    return error;
-}
-
-int temporary_resize(struct temporaries *temporaries, struct temporary *temporary, uint64_t size)
-{
-    pthread_mutex_lock(&temporary->lock);
-    int error = temporary->has_become ? -ESTALE : 0;
-    if (!error && size > temporary->n)
-        error = grow(temporaries, temporary, size);
-    if (!error && size == 0) {
-        staging_limit_give_back(temporaries->limit, temporary->room);
-        free(temporary->bytes);
-        temporary->bytes = NULL;
-        temporary->room = 0;
-    }
-    if (!error) {
-        temporary->n = (size_t)size;
-        is_written(temporary);
-    }
-    pthread_mutex_unlock(&temporary->lock);
-    return error;
-}
-
-int temporary_read(struct temporary *temporary, uint64_t offset, size_t n, void *buffer,
-                   size_t *got)
-{
-    pthread_mutex_lock(&temporary->lock);
-    int error = temporary->has_become ? -ESTALE : 0;
-    size_t left = offset < temporary->n ? temporary->n - (size_t)offset : 0;
-    *got = left < n ? left : n;
-    if (!error && *got > 0)
-        memcpy(buffer, temporary->bytes + offset, *got);
-    pthread_mutex_unlock(&temporary->lock);
-    return error;
-}
-
-void temporary_set_times(struct temporary *temporary, const struct timespec *atime,
-                         const struct timespec *mtime)
-{
-    pthread_mutex_lock(&temporary->lock);
-    if (atime)
-        temporary->atime = *atime;
-    if (mtime)
-        temporary->mtime = *mtime;
-    temporary->has_atime |= atime != NULL;
-    temporary->has_mtime |= mtime != NULL;
-    pthread_mutex_unlock(&temporary->lock);
-}
-
-bool temporary_times_are_set(struct temporary *temporary, struct timespec *atime,
-                             struct timespec *mtime)
-{
-    pthread_mutex_lock(&temporary->lock);
-    bool are_set = temporary->has_atime || temporary->has_mtime;
-    *atime = temporary->atime;
-    *mtime = temporary->mtime;
-    pthread_mutex_unlock(&temporary->lock);
-    return are_set;
-}
+/* ---- Becoming frames ---- */
 
 /* Its lock must be held. Returns the name that it had. */
 static struct name *end_content(struct temporaries *temporaries, struct temporary *temporary,

@@ -1,274 +1,11 @@
-/* csr/ of a sparse dataset as it is written: three arrays that mean something together only. Those
- * that were not written are what they are. All is checked before anything is changed; then frame
- * after frame gets its row, and those that hold it already stay as they are. */
-#include <endian.h>
+/* csr/ of a sparse dataset as it is written: three arrays that mean something together only (csr_fit.c). All is checked
+ * before anything is changed; then frame after frame gets its row, and those that hold it already stay as they are. */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
-#include "view/points.h"
-
-#define MOST_TRIES 8 /* of reading what others write to */
-
-enum part { INDPTR, INDICES, DATA, PARTS };
-
-#define BIT(part) (1u << (part))
-#define NEVER     (~0u) /* as parts: whatever is there, more of it may be written */
-
-struct rows {
-    struct views *views;
-    struct view_csr *csr;
-    unsigned written;         /* parts, bits */
-    const char *bytes[PARTS]; /* of each, */
-    size_t size[PARTS];
-    char *own[PARTS];    /* and those that are as they were */
-    uint64_t n_rows, n;  /* rows, and elements of all */
-    struct point *point; /* room for the longest row */
-};
-
-/* What differs, by parts of which these are. Where others may still be written it is too early to
- * refuse that. */
-static int differ(struct rows *rows, unsigned parts, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int differ(struct rows *rows, unsigned parts, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(rows->csr->why, sizeof(rows->csr->why), format, arguments);
-    va_end(arguments);
-    return (rows->written & parts) == parts ? -EINVAL : -EAGAIN;
-}
-
-static size_t item_of(const struct rows *rows, enum part part)
-{
-    return part == INDPTR    ? CSR_INDPTR_ITEM
-           : part == INDICES ? csr_index_item(rows->views)
-                             : rows->views->info->type.size;
-}
-
-/* An item of an index array; UINT64_MAX: it is negative. */
-static uint64_t get(const struct rows *rows, enum part part, uint64_t i)
-{
-    uint64_t wide;
-    uint32_t narrow;
-    if (item_of(rows, part) == sizeof(wide)) {
-        memcpy(&wide, rows->bytes[part] + i * sizeof(wide), sizeof(wide));
-        wide = le64toh(wide);
-        return wide > INT64_MAX ? UINT64_MAX : wide;
-    }
-    memcpy(&narrow, rows->bytes[part] + i * sizeof(narrow), sizeof(narrow));
-    narrow = le32toh(narrow);
-    return narrow > INT32_MAX ? UINT64_MAX : narrow;
-}
-
-/* ---- What is as it was ---- */
-
-static int size_present(struct rows *rows, const struct counts *counts, enum part part)
-{
-    uint64_t items = part == INDPTR ? rows->views->frames + 1 : counts->frame[counts->n].before;
-    size_t item = item_of(rows, part);
-    if (items > rows->csr->most_kept / item)
-        return -EFBIG;
-    rows->size[part] = (size_t)items * item;
-    return 0;
-}
-
-static int take_present(struct rows *rows, const struct counts *counts, enum part part)
-{
-    struct views *views = rows->views;
-    uint64_t items = rows->size[part] / item_of(rows, part);
-    char *bytes = malloc(items ? rows->size[part] : 1);
-    if (!bytes)
-        return -ENOMEM;
-    int error = part == INDPTR    ? csr_indptr(views, counts, 0, items, bytes)
-                : part == INDICES ? csr_indices(views, counts, 0, items, bytes)
-                                  : csr_data(views, counts, 0, items, bytes);
-    if (error) {
-        free(bytes);
-        return error;
-    }
-    free(rows->own[part]);
-    rows->bytes[part] = rows->own[part] = bytes;
-    return 0;
-}
-
-typedef int (*present_action)(struct rows *rows, const struct counts *counts, enum part part);
-
-/* Of each part that was not written, as one state of the dataset has it. */
-static int each_present(struct rows *rows, const struct counts *counts, present_action action)
-{
-    int error = 0;
-    for (int part = 0; part < PARTS && !error; part++)
-        if (!(rows->written & BIT(part)))
-            error = action(rows, counts, (enum part)part);
-    return error;
-}
-
-/* ---- Whether they fit ---- */
-
-/* A file that is too short may be written on. An empty indptr.raw is no matrix of any kind: it was
- * truncated to have all three files taken at once. */
-static int check_sizes(struct rows *rows)
-{
-    static const char *const names[] = {"indptr.raw", "indices.raw", "data.raw"};
-    const unsigned all = BIT(PARTS) - 1;
-    uint64_t items[PARTS], frames = rows->views->frames;
-    if (rows->size[INDPTR] == 0)
-        return differ(rows, NEVER, "indptr.raw is empty");
-    for (int part = 0; part < PARTS; part++) {
-        size_t item = item_of(rows, (enum part)part);
-        items[part] = rows->size[part] / item;
-        if (rows->size[part] % item != 0)
-            return differ(rows, all, "%s has %zu bytes: its items have %zu each", names[part],
-                          rows->size[part], item);
-    }
-    rows->n_rows = items[INDPTR] ? items[INDPTR] - 1 : 0;
-    rows->n = items[INDICES];
-    if (items[INDPTR] == 0 || rows->n_rows < frames)
-        return differ(rows, all,
-                      "indptr.raw has %" PRIu64 " items: for %" PRIu64 " frames it has %" PRIu64,
-                      items[INDPTR], frames, frames + 1);
-    if (items[INDICES] != items[DATA])
-        return differ(rows, all,
-                      "indices.raw has %" PRIu64 " items of %zu bytes, data.raw %" PRIu64 " of %zu",
-                      items[INDICES], item_of(rows, INDICES), items[DATA], item_of(rows, DATA));
-    return 0;
-}
-
-static int check_indptr(struct rows *rows, uint64_t *longest)
-{
-    uint64_t begin = get(rows, INDPTR, 0), most = rows->views->frame_elements;
-    if (begin != 0)
-        return differ(rows, BIT(INDPTR), "indptr.raw does not begin with 0");
-    for (uint64_t row = 0; row < rows->n_rows; row++) {
-        uint64_t end = get(rows, INDPTR, row + 1);
-        if (end == UINT64_MAX || end < begin)
-            return differ(rows, BIT(INDPTR), "indptr.raw falls behind item %" PRIu64, row);
-        if (end - begin > most)
-            return differ(rows, BIT(INDPTR),
-                          "row %" PRIu64 " of indptr.raw has %" PRIu64
-                          " elements, a frame %" PRIu64,
-                          row, end - begin, most);
-        *longest = end - begin > *longest ? end - begin : *longest;
-        begin = end;
-    }
-    if (begin != rows->n)
-        return differ(rows, BIT(PARTS) - 1,
-                      "indptr.raw ends with %" PRIu64 ", and indices.raw has %" PRIu64 " items",
-                      begin, rows->n);
-    return 0;
-}
-
-static int check_growth(struct rows *rows)
-{
-    int error = rows->n_rows > rows->views->frames ? can_extend(rows->views, rows->n_rows) : 0;
-    return error == -EFBIG ? differ(rows, BIT(INDPTR),
-                                    "indptr.raw has %" PRIu64 " rows, the dataset %" PRIu64
-                                    " frames, and it cannot grow so far",
-                                    rows->n_rows, rows->views->frames)
-                           : error;
-}
-
-static int check_indices(struct rows *rows)
-{
-    for (uint64_t i = 0; i < rows->n; i++)
-        if (get(rows, INDICES, i) >= rows->views->frame_elements)
-            return differ(rows, BIT(INDICES),
-                          "item %" PRIu64
-                          " of indices.raw is outside of a frame, which has %" PRIu64 " elements",
-                          i, rows->views->frame_elements);
-    return 0;
-}
-
-/* The elements of a row as they stand there; whether positions ascend. */
-static bool take_row(const struct rows *rows, uint64_t row, uint64_t *n)
-{
-    uint64_t begin = get(rows, INDPTR, row), end = get(rows, INDPTR, row + 1);
-    bool ascends = true;
-    for (uint64_t i = begin; i < end; i++) {
-        rows->point[i - begin] = (struct point){get(rows, INDICES, i), i};
-        ascends &=
-            i == begin || rows->point[i - begin - 1].position < rows->point[i - begin].position;
-    }
-    *n = end - begin;
-    return ascends;
-}
-
-/* In another order than they are shown they are taken all three only: what is written of them next
- * would be in the order of one, and be taken for that of the other. */
-static int check_rows(struct rows *rows)
-{
-    uint64_t n;
-    for (uint64_t row = 0; row < rows->n_rows; row++) {
-        if (take_row(rows, row, &n))
-            continue;
-        if (points_sort(rows->point, n) != 0)
-            return differ(rows, BIT(INDPTR) | BIT(INDICES),
-                          "indices.raw names an element of row %" PRIu64 " twice", row);
-        if (rows->written != BIT(PARTS) - 1)
-            return differ(rows, BIT(PARTS) - 1,
-                          "indices.raw does not ascend in row %" PRIu64
-                          ": then all three files are wanted",
-                          row);
-    }
-    return 0;
-}
-
-/* What cannot be read can be written anew. */
-static int take_parts(struct rows *rows, const struct counts *counts)
-{
-    int error = each_present(rows, counts, size_present);
-    if (!error)
-        error = check_sizes(rows);
-    if (error)
-        return error;
-    error = each_present(rows, counts, take_present);
-    return error == -EIO ? differ(rows, BIT(PARTS) - 1, "some of the others cannot be read")
-                         : error;
-}
-
-/* Others may write while it is read: -EBUSY if they do so again and again. */
-static int take_all(struct rows *rows)
-{
-    int error = 0;
-    for (int part = 0; part < PARTS; part++) {
-        rows->bytes[part] = rows->csr->part[part].bytes;
-        rows->size[part] = rows->csr->part[part].n;
-        rows->written |= rows->bytes[part] ? BIT(part) : 0;
-    }
-    if (rows->written == BIT(PARTS) - 1)
-        return check_sizes(rows);
-    for (int tries = 0; tries < MOST_TRIES; tries++) {
-        const struct counts *counts;
-        rows->csr->why[0] = '\0';
-        error = counts_get(rows->views, &counts);
-        if (error)
-            return error;
-        error = take_parts(rows, counts);
-        counts_put(rows->views, counts);
-        if (error != -EAGAIN || rows->csr->why[0])
-            return error;
-    }
-    return -EBUSY;
-}
-
-static int check(struct rows *rows)
-{
-    uint64_t longest = 0;
-    int error = check_indptr(rows, &longest);
-    if (!error)
-        error = check_growth(rows);
-    if (!error)
-        error = check_indices(rows);
-    if (!error && !(rows->point = calloc((size_t)longest + 1, sizeof(*rows->point))))
-        error = -ENOMEM;
-    return error ? error : check_rows(rows);
-}
-
-/* ---- Changing frames ---- */
+#include "view/csr_fit.h"
 
 /* What a frame held. */
 struct kept_row {
@@ -278,7 +15,7 @@ struct kept_row {
 };
 
 struct change_rows {
-    struct rows *rows;
+    struct csr_rows *rows;
     struct kept_row *kept; /* the last one first */
     size_t bytes;          /* of all */
     bool is_incomplete;    /* of a frame that was changed it is not known */
@@ -322,7 +59,7 @@ static bool is_same(const struct views *views, const struct points *a, const str
 /* Of a frame that cannot be read nothing can be kept. */
 static void keep_row(struct change_rows *change, uint64_t frame, struct points *points)
 {
-    const struct rows *rows = change->rows;
+    const struct csr_rows *rows = change->rows;
     struct kept_row *kept = points->values ? calloc(1, sizeof(*kept)) : NULL;
     size_t n = kept ? bytes_of(rows->views, points) : 0;
     if (!kept || n > rows->csr->most_kept - change->bytes) {
@@ -338,13 +75,14 @@ static void keep_row(struct change_rows *change, uint64_t frame, struct points *
 
 static int change_row(struct change_rows *change, uint64_t row)
 {
-    struct rows *rows = change->rows;
+    struct csr_rows *rows = change->rows;
     struct views *views = rows->views;
     struct points now = {0}, points;
     uint64_t n;
-    if (!take_row(rows, row, &n))
+    if (!csr_rows_take(rows, row, &n))
         (void)points_sort(rows->point, n); /* which was done before */
-    int error = points_make(rows->point, n, rows->bytes[DATA], item_of(rows, DATA), &points);
+    int error =
+        points_make(rows->point, n, rows->bytes[CSR_DATA], csr_rows_item(rows, CSR_DATA), &points);
     if (error)
         return error;
     bool is_there = row < views->frames, is_read = is_there && read_row(views, row, &now) == 0;
@@ -361,7 +99,7 @@ static int change_row(struct change_rows *change, uint64_t row)
 
 static void undo(const struct change_rows *change)
 {
-    const struct rows *rows = change->rows;
+    const struct csr_rows *rows = change->rows;
     struct views *views = rows->views;
     bool is_undone = !change->is_incomplete;
     for (const struct kept_row *kept = change->kept; kept; kept = kept->next)
@@ -383,7 +121,7 @@ static int change_rows(void *context)
     return error;
 }
 
-static int apply(struct rows *rows)
+static int apply(struct csr_rows *rows)
 {
     struct change_rows change = {.rows = rows};
     int error = rows->n_rows == 0 ? 0
@@ -400,17 +138,13 @@ static int apply(struct rows *rows)
 int view_put_csr(struct views *views, struct view_csr *csr)
 {
     LOOKING_AT(views);
-    struct rows rows = {.views = views, .csr = csr};
+    struct csr_rows rows = {.views = views, .csr = csr};
     csr->why[0] = '\0';
     if (!is_writable(views, VIEW_CSR_DATA))
         return cannot_write(views);
-    int error = take_all(&rows);
-    if (!error)
-        error = check(&rows);
+    int error = csr_rows_fit(&rows);
     if (!error)
         error = apply(&rows);
-    free(rows.point);
-    for (int part = 0; part < PARTS; part++)
-        free(rows.own[part]);
+    csr_rows_free(&rows);
     return error;
 }

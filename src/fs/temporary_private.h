@@ -1,0 +1,58 @@
+/* For the files of temporary_table.h only. */
+#ifndef SPARSEFS_FS_TEMPORARY_PRIVATE_H
+#define SPARSEFS_FS_TEMPORARY_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/hash.h"
+#include "fs/temporary_table.h"
+
+struct name {
+    UT_hash_handle hh;
+    struct temporary *file;
+    const struct node *place; /* held */
+    uint64_t object;          /* of the dataset: where the hash key begins */
+    uint64_t directory;
+    char name[]; /* without a NUL in the hash key */
+};
+
+struct temporary {
+    /* Under the lock of the table: */
+    UT_hash_handle hh_number;
+    struct temporary *prev, *next; /* in the list, while it has a name */
+    struct name *name;             /* NULL: it has none */
+    size_t taken;                  /* of the limit: all but the content */
+    unsigned users;                /* its name is one */
+    /* Never changed: */
+    uint64_t number;
+    const struct node *home; /* by which it was made; held */
+    pthread_mutex_t lock;    /* guards what follows */
+    char *bytes;
+    size_t n, room;
+    struct timespec atime, mtime;
+    bool has_atime, has_mtime; /* set explicitly */
+    bool is_told;              /* lack of room was logged */
+    bool has_become;
+    struct inode became;                         /* whose node is held */
+    struct temporary *prev_became, *next_became; /* under the lock of the table */
+    uint64_t object;                             /* what it has become is of */
+};
+
+struct temporaries {
+    struct nodes *nodes;
+    const char *label;
+    struct staging_limit *limit;
+    atomic_uint n;        /* with a name; may be read without the lock */
+    atomic_uint n_became; /* and are still used; the same */
+    pthread_mutex_t lock; /* guards what follows */
+    struct name *names;
+    struct temporary *by_number, *list;
+    struct temporary *became;
+    uint64_t numbers; /* of files so far */
+};
+
+/* Says which file has no room: -EFBIG: not even alone; else with the others. */
+void temporary_tell_of_limit(const struct temporaries *temporaries, const char *name, int error);
+
+#endif
