@@ -45,7 +45,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "fs/changed_inodes.h"
+#include "fs/inodes_of_change.h"
 #include "fs/daemon/abort_after_kill.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"

@@ -83,7 +83,7 @@ size_t node_key_bytes(const char *name);
  * -ESTALE; what else cannot be read is NODE_UNREADABLE, or a symlink, and doubtful. */
 int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link);
 
-/* mounted_files.c: the file that an external link in `from` names, opened unless it is: errors of
+/* open_linked_files.c: the file that an external link in `from` names, opened unless it is: errors of
  * sfs_open_beneath. Takes files_lock. */
 int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
                       struct mounted_file **out);

@@ -90,7 +90,7 @@ int client_end_worker(struct client *client);
  * not if another process has killed it. */
 bool client_bury(struct client *client, enum worker_call call, uint64_t object, int error);
 
-/* ---- client_given_up.c ---- */
+/* ---- objects_given_up.c ---- */
 
 #define CLIENT_MOST_STRIKES 2 /* times that an object may end a worker */
 

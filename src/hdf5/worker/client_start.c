@@ -1,4 +1,4 @@
-/* Starting a worker, and what it is told besides questions (client_restart.c). */
+/* Starting a worker, and what it is told besides questions (client_ask.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,9 +12,9 @@
 int plugins_start(size_t memory, uint64_t timeout);
 bool plugins_run_apart(void);
 
-/* As the hdf5_filter_ functions of these names. -EIO also: the process has ended, or cannot be
- * started; hdf5_error() says which filter and why. -EINVAL of plugins_encode also: a filter makes
- * more than twice as many bytes and 1 MiB of them. Any thread. */
+/* plugin_available.c and plugin_ask.c: as the hdf5_filter_ functions of these names. -EIO also: the process has ended,
+ * or cannot be started; hdf5_error() says which filter and why. -EINVAL of plugins_encode also: a filter makes more
+ * than twice as many bytes and 1 MiB of them. Any thread. */
 bool plugins_available(int id);
 int plugins_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
                    void *out, size_t out_size);

@@ -1,6 +1,6 @@
 /* What a change of a dataset or a group concerns: frames, views, and the inodes that show them. */
-#ifndef SPARSEFS_FS_CHANGED_INODES_H
-#define SPARSEFS_FS_CHANGED_INODES_H
+#ifndef SPARSEFS_FS_INODES_OF_CHANGE_H
+#define SPARSEFS_FS_INODES_OF_CHANGE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* Chunks that have ended processes of plugins, told apart by a number that stands for their bytes and filters. Any
  * thread. */
-#ifndef SPARSEFS_HDF5_WORKER_PLUGIN_GIVEN_UP_H
-#define SPARSEFS_HDF5_WORKER_PLUGIN_GIVEN_UP_H
+#ifndef SPARSEFS_HDF5_WORKER_CHUNKS_GIVEN_UP_H
+#define SPARSEFS_HDF5_WORKER_CHUNKS_GIVEN_UP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* Changes, and a walk over the inodes that show what has changed. */
-#include "fs/changed_inodes.h"
+#include "fs/inodes_of_change.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Which filters have plugins, and which have none, as processes that were to load them have told. Any thread. */
-#ifndef SPARSEFS_HDF5_WORKER_PLUGIN_KNOWN_H
-#define SPARSEFS_HDF5_WORKER_PLUGIN_KNOWN_H
+#ifndef SPARSEFS_HDF5_WORKER_PLUGIN_AVAILABLE_H
+#define SPARSEFS_HDF5_WORKER_PLUGIN_AVAILABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* How often each chunk has ended a process; those that were told last are known. */
-#include "hdf5/worker/plugin_given_up.h"
+#include "hdf5/worker/chunks_given_up.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 /* Asking, and what is done when the process ends or is ended meanwhile: by a signal, for want of memory, or
  * because it has not answered in time (hdf5_timeout). It is started again and asked again, unless
- * the object has ended it too often (client_given_up.c). */
+ * the object has ended it too often (objects_given_up.c). */
 #include <errno.h>
 
 #include "common/log.h"

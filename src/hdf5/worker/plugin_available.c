@@ -1,9 +1,13 @@
-/* Those that were told last. */
-#include "hdf5/worker/plugin_known.h"
+/* A process is asked; what those have told last is known for a while. */
+#include "hdf5/worker/plugin_available.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "common/clock.h"
+#include "common/log.h"
+#include "hdf5/private.h"
+#include "hdf5/worker/plugin_private.h"
 
 #define MISSING_NANOS 10000000000 /* then a plugin that was missing is looked for again */
 
@@ -59,4 +63,28 @@ size_t plugins_known(int ids[PLUGINS_MOST_IDS])
             ids[n++] = told.known[i].id;
     pthread_mutex_unlock(&told.lock);
     return n;
+}
+
+/* Two threads that ask at once may both start one. */
+bool plugins_available(int id)
+{
+    struct plugin_process *process;
+    bool is_available = false;
+    if (id <= 0 || plugin_is_known(id, &is_available))
+        return id > 0 && is_available;
+    int error = -EPIPE;
+    for (int i = 0; i < PLUGIN_MOST_TRIES && error == -EPIPE; i++)
+        error = plugin_take(&id, 1, 0, &process);
+    if (error == -EIO || error == -EPIPE)
+        log_error("plugins of libhdf5: filter %d: %s", id, hdf5_error());
+    if (error) {
+        plugin_note(id, false);
+        return false;
+    }
+    is_available = plugin_has(process, id);
+    if (process->n_ids > 0)
+        plugin_give_back(process);
+    else
+        plugin_end(process);
+    return is_available;
 }
