@@ -2,7 +2,7 @@
 #include "fs/open.h"
 #include "fs/read_defined.h"
 #include "fs/requests.h"
-#include "fs/unfinished_files.h"
+#include "fs/unfinished_new_frames.h"
 
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info)
 {

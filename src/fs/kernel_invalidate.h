@@ -8,7 +8,7 @@
  *
  *   - Threads that serve requests never invalidate. They pass the request, with its answer and the
  *     change, to worker threads, which have no descriptors to answer through
- *     (daemon/abort_after_kill.h): one more thread, the guard, answers when they are done.
+ *     (daemon/connection_keeper.h): one more thread, the guard, answers when they are done.
  *   - During a WRITE of inode X the kernel holds pages of X: locked, or under writeback if it
  *     writes dirty pages of a mapping. A worker that invalidates X waits for them, but nothing waits
  *     for that worker: another one makes the change of that WRITE known, and it is answered. A WRITE or
@@ -45,10 +45,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "fs/inodes_of_change.h"
-#include "fs/daemon/abort_after_kill.h"
+#include "fs/daemon/connection_keeper.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
+#include "fs/inodes_of_change.h"
 #include "fs/node.h"
 
 struct notify;

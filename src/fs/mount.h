@@ -24,7 +24,7 @@
 #include "fs/staged_csr.h"
 #include "fs/staged_writes.h"
 #include "fs/temporary_table.h"
-#include "fs/unfinished_files.h"
+#include "fs/unfinished_new_frames.h"
 
 #define MOUNT_BECOMING 16
 

@@ -247,7 +247,7 @@ struct kept_text {
 };
 
 /* Drops the mask; its pixels must not be in use, and the lock of the texts is held, or nobody else uses
- * the views (pixel.c). */
+ * the views (pixel_mask.c). */
 void pixel_mask_drop(struct views *views);
 
 /* Forgets one of the texts; the lock is held. */

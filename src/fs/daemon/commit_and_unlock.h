@@ -2,7 +2,7 @@
 #ifndef SPARSEFS_FS_DAEMON_COMMIT_AND_UNLOCK_H
 #define SPARSEFS_FS_DAEMON_COMMIT_AND_UNLOCK_H
 
-#include "fs/unfinished_files.h"
+#include "fs/unfinished_new_frames.h"
 #include "sparsefs/sparsefs.h"
 
 struct commits;

@@ -1,4 +1,4 @@
-/* Starting a worker, and what it is told besides questions (client_ask.c). */
+/* Starting a worker, and what it is told besides questions (client_retry_or_fail.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  * one. A background commit waits for the last one; a requested one, whose caller may have closed
  * the file before, includes frames that were closed once since they were written. A frame is no
  * longer fresh when it is synced itself, and after MOST_COMMITS background commits. Thread-safe. */
-#ifndef SPARSEFS_FS_UNFINISHED_FILES_H
-#define SPARSEFS_FS_UNFINISHED_FILES_H
+#ifndef SPARSEFS_FS_UNFINISHED_NEW_FRAMES_H
+#define SPARSEFS_FS_UNFINISHED_NEW_FRAMES_H
 
 #include <stdbool.h>
 #include <stddef.h>

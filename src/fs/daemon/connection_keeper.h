@@ -14,8 +14,8 @@
  *     threads are gone. Its own end takes the connection with it.
  *
  * None of this wants more rights than mounting does. */
-#ifndef SPARSEFS_FS_DAEMON_ABORT_AFTER_KILL_H
-#define SPARSEFS_FS_DAEMON_ABORT_AFTER_KILL_H
+#ifndef SPARSEFS_FS_DAEMON_CONNECTION_KEEPER_H
+#define SPARSEFS_FS_DAEMON_CONNECTION_KEEPER_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* Two descriptors of a connection besides that of the session, and the process that has one. */
-#include "fs/daemon/abort_after_kill.h"
+#include "fs/daemon/connection_keeper.h"
 
 #include <errno.h>
 #include <fcntl.h>

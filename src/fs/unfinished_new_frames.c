@@ -1,5 +1,5 @@
 /* A table of the frames that are fresh, or were and are open still. */
-#include "fs/unfinished_files.h"
+#include "fs/unfinished_new_frames.h"
 
 #include <errno.h>
 #include <pthread.h>
