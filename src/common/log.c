@@ -58,6 +58,6 @@ void log_message(int level, const char *format, ...)
 
 bool log_is_due(_Atomic uint64_t *last)
 {
-    uint64_t now = clock_now(), said = atomic_load(last);
+    uint64_t said = atomic_load(last), now = clock_now(); /* in this order: it is no earlier */
     return (!said || now - said > PAUSE) && atomic_compare_exchange_strong(last, &said, now);
 }

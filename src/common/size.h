@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of one element of variable length, at most: larger ones are neither read nor written. */
+/* Bytes of one element of variable length, at most, that a mount shows, or that libhdf5 reads or writes for us. */
 #define SIZE_OF_MOST_ELEMENT ((size_t)128 << 20)
 
 static inline size_t size_of(uint64_t n)

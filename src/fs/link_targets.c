@@ -8,6 +8,7 @@
 
 #include "fs/escaped_names.h"
 
+/* Writes "../" for every level, and "." for none at all if nothing follows. */
 static void write_up(FILE *out, unsigned levels, bool is_end)
 {
     for (unsigned i = 0; i < levels; i++)

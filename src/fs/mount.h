@@ -23,6 +23,7 @@
 #include "fs/removed_names.h"
 #include "fs/staged_csr.h"
 #include "fs/staged_writes.h"
+#include "fs/staging_limit.h"
 #include "fs/temporary_table.h"
 #include "fs/unfinished_new_frames.h"
 
@@ -45,7 +46,7 @@ struct mount {
     atomic_bool times_drop_pages;  /* another time of change invalidates the kernel's pages */
     /* By hash of the frame: held while a temporary file becomes it. */
     pthread_mutex_t becoming[MOUNT_BECOMING];
-    struct staging_limit limit; /* is_writable */
+    struct staging_limit limit; /* set if is_writable; outlives the tables below */
     /* NULL, down to notify, unless is_writable: */
     struct times *times;
     struct fresh *fresh;       /* of the file; NULL of a folder: struct mounted_file has it */
@@ -77,6 +78,8 @@ int mount_create_of_folder(struct mount *mount, const struct options *options,
 /* After the last request: frees all that was made, but not file, files, notify, loop and keeper. 0, or the
  * first error for which something that was written to files of a folder is lost. */
 int mount_destroy(struct mount *mount);
+
+/* ---- commit_files_of_folder.c ---- */
 
 /* Of the file that a node is in, which is used: NULL if it is not written, or node is NULL. */
 struct commits *mount_commits(const struct mount *mount, const struct node *node);

@@ -57,7 +57,6 @@ int node_new(const struct node *parent, const char *name, struct mounted_file *f
     return 0;
 }
 
-/* Writes "../" for every level, and "." for none at all if nothing follows. */
 static int make_symlink(struct entry_of_node *entry, char *target)
 {
     entry->node.type = NODE_SYMLINK;

@@ -14,7 +14,6 @@
 #include "fs/interrupt.h"
 #include "fs/read_defined.h"
 #include "fs/refusal.h"
-#include "fs/requests.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)
 

@@ -19,7 +19,7 @@ struct open_file {
     struct sfs_snapshot *snapshot; /* of image.h5: as long as it is open it stays as it is */
     struct directory *directory;
     int fd;                            /* of a file of the folder that is not HDF5; or -1 */
-    struct selection_reading *reading; /* N.defined of a sparse dataset: selection.h */
+    struct selection_reading *reading; /* N.defined of a sparse dataset: read_defined.h */
     bool is_for_writing;
     bool holds_lock;       /* of a writer */
     struct staged *staged; /* for writing; or, of a file of csr, */
@@ -86,11 +86,11 @@ void open_files_close(struct mount *mount);
 /* ---- Requests ---- */
 
 void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);
+void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);
+void on_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);
 
 /* create.c */
 void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *info);
-void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);
-void on_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info);
 
 #endif

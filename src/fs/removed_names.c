@@ -8,6 +8,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
+#include "fs/staging_limit.h"
 
 struct removed_name {
     UT_hash_handle hh;

@@ -13,6 +13,7 @@
 #include "fs/temporary_table.h"
 
 struct removed;
+struct staging_limit;
 
 /* label: as of temporaries_create; memory outlives the table. */
 int removed_create(struct staging_limit *memory, const char *label, struct removed **removed);

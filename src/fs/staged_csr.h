@@ -3,7 +3,7 @@
  * written is a part, and shows what was written. When one is closed or synced that was written, and
  * no other is being written, the parts and the files that were not written are tried: they become
  * what the frames hold, or are refused, all of them, or wait for more to be written. What waits is
- * in memory, which it takes from the limit of temporary files, also when it is not open; it is
+ * in memory, which it takes of a limit (staging_limit.h), also when it is not open; it is
  * gone when the mount ends, with a line in the log. Thread-safe. */
 #ifndef SPARSEFS_FS_STAGED_CSR_H
 #define SPARSEFS_FS_STAGED_CSR_H

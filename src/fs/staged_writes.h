@@ -7,8 +7,8 @@
  *
  * New contents of point lists (npz/N.npz), which are applied as a whole, too, and of NumPy and
  * TIFF views with another header than the one that is shown: what other programs write is
- * collected from the first bytes on that differ from those shown, in the memory of temporary
- * files, and decoded as a whole (view_put).
+ * collected from the first bytes on that differ from those shown, in memory that is
+ * taken of a limit (staging_limit.h), and decoded as a whole (view_put).
  *
  * Truncations to nothing, and frames behind the last one, of files that are open for writing.
  * Copying programs truncate or create a file first, and only then may a write turn out to be

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "common/hash.h"
+#include "fs/staging_limit.h"
 #include "fs/temporary_table.h"
 
 struct name {

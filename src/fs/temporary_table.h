@@ -17,13 +17,13 @@
 
 #include "fs/inode.h"
 #include "fs/node.h"
-#include "fs/staging_limit.h"
 
+struct staging_limit;
 struct temporaries;
 struct temporary;
 
-/* label: of the HDF5 file or the folder, for messages; both must outlive the table. The
- * files are a handle of the HDF5 file that they are in (folder_open_files.h). */
+/* label: of the HDF5 file or the folder, for messages. label and limit must outlive the table. The files are
+ * a handle of the HDF5 file that they are in (folder_open_files.h). */
 int temporaries_create(struct nodes *nodes, const char *label, struct staging_limit *limit,
                        struct temporaries **temporaries);
 

@@ -1,5 +1,5 @@
-/* Which views a dataset has, and what kind of view each is. What only one format cannot hold it says itself (npz.c,
- * png.c, cbf.c, table_csv.c, zarr.c). */
+/* Which views a dataset has, and what kind of view each is. What only one format cannot hold it says itself: by an
+ * empty header (numpy.c, tiff.c, zarr.c), or when it is asked (npz.c, png.c, cbf.c, table_csv.c). */
 #include "view/npz.h"
 #include "view/variable_length_files.h"
 

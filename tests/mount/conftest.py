@@ -40,7 +40,7 @@ def unmount(path):
     """Readahead that is still under way when a file is closed keeps a mount busy for a moment."""
     deadline = time.monotonic() + START_SECONDS
     while (done := subprocess.run(["umount", "-i", path], stderr=subprocess.PIPE, text=True,
-                                  timeout=START_SECONDS)).returncode != 0:
+                                  env=os.environ | {"LC_ALL": "C"}, timeout=START_SECONDS)).returncode != 0:
         assert "busy" in done.stderr and time.monotonic() < deadline, done.stderr
         time.sleep(0.01)
 

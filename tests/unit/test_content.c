@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fs/node.h"
 #include "fs/staged_content.h"
@@ -134,5 +135,27 @@ static void a_file_without_room_leaves_the_frame(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
-TEST_MAIN(cmocka_unit_test(a_shorter_view_makes_a_shorter_content),
+/* All of it can be taken, by whoever comes first, and again when it was given back. */
+static void a_limit_is_one_for_all(void **state)
+{
+    (void)state;
+    struct staging_limit limit;
+    struct content content = {0}, other = {0};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    staging_limit_init(&limit, 2 * page + 1);
+    assert_int_equal(content_resize(&content, 1, &limit), 0);
+    assert_int_equal(staging_limit_take(&limit, page + 2), -ENOSPC);
+    assert_int_equal(staging_limit_take(&limit, SIZE_MAX), -ENOSPC);
+    assert_int_equal(staging_limit_take(&limit, page + 1), 0);
+    assert_int_equal(content_resize(&other, 1, &limit), -ENOSPC);
+    content_free(&content, &limit);
+    assert_int_equal(content_resize(&other, page, &limit), 0);
+    assert_int_equal(staging_limit_take(&limit, 1), -ENOSPC);
+    content_free(&other, &limit);
+    staging_limit_give_back(&limit, page + 1);
+    assert_int_equal(limit.taken, 0);
+}
+
+TEST_MAIN(cmocka_unit_test(a_limit_is_one_for_all),
+          cmocka_unit_test(a_shorter_view_makes_a_shorter_content),
           cmocka_unit_test(a_file_without_room_leaves_the_frame))

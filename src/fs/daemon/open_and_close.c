@@ -7,7 +7,6 @@
 #include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
 #include "dataset/files_together.h"
-#include "fs/daemon/detach.h"
 
 /* Opens what lies in memory only. What would be written to it would be lost. */
 static int open_image(const struct options *options, struct sfs_options *file_options,

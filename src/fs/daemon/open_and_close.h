@@ -14,7 +14,7 @@ struct sfs_options daemon_file_options(const struct options *options);
 int daemon_open_file(const struct options *options, struct sfs_file **file);
 
 /* What was written last is committed now, or the log says that it cannot be. Returns the exit code, of which `status`
- * is what it would be without that. is_writable: whatever it is at the end. */
+ * is what it would be without that. is_writable: as the file was when it was opened, whatever it is at the end. */
 int daemon_close_file(struct sfs_file *file, bool is_writable, int status);
 
 #endif

@@ -1,4 +1,4 @@
-/* Shared by the files client*.c only. All of it is called with the client locked. */
+/* Shared by the files client*.c and objects_given_up.c only. All of it is called with the client locked. */
 #ifndef SPARSEFS_HDF5_WORKER_CLIENT_PRIVATE_H
 #define SPARSEFS_HDF5_WORKER_CLIENT_PRIVATE_H
 

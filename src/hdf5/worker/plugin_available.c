@@ -44,14 +44,15 @@ void plugin_note(int id, bool is_available)
     pthread_mutex_unlock(&told.lock);
 }
 
-bool plugin_is_known(int id, bool *is_available)
+/* Whether that is known: of one that was missing for a while only, as it may be installed then. */
+static bool is_known(int id, bool *is_available)
 {
     pthread_mutex_lock(&told.lock);
     const struct known *known = find_known(id);
     *is_available = known && known->is_available;
-    bool is_known = known && (known->is_available || clock_now() < known->until);
+    bool is_told = known && (known->is_available || clock_now() < known->until);
     pthread_mutex_unlock(&told.lock);
-    return is_known;
+    return is_told;
 }
 
 size_t plugins_known(int ids[PLUGINS_MOST_IDS])
@@ -70,7 +71,7 @@ bool plugins_available(int id)
 {
     struct plugin_process *process;
     bool is_available = false;
-    if (id <= 0 || plugin_is_known(id, &is_available))
+    if (id <= 0 || is_known(id, &is_available))
         return id > 0 && is_available;
     int error = -EPIPE;
     for (int i = 0; i < PLUGIN_MOST_TRIES && error == -EPIPE; i++)

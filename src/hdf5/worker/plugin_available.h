@@ -9,9 +9,6 @@
 
 void plugin_note(int id, bool is_available);
 
-/* Whether that is known: of one that was missing for a while only, as it may be installed then. */
-bool plugin_is_known(int id, bool *is_available);
-
 /* Those that have one; returns how many. */
 size_t plugins_known(int ids[PLUGINS_MOST_IDS]);
 

@@ -28,7 +28,6 @@
 #define LEAST_ROOM ((size_t)4 << 20)    /* bytes shared with a process */
 #define MOST_KEPT  ((size_t)128 << 20)  /* of these, by one that waits for its next chunk */
 #define MOST_REPLY ((uint64_t)64 << 10) /* bytes: what is decoded is shared */
-#define GROWTH     ((size_t)1 << 20)    /* that encoding may add to twice the bytes */
 #define LOADING    "to load them"
 
 static struct {
