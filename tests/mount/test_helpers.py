@@ -486,6 +486,23 @@ def test_umount_of_a_mount_that_is_busy_for_a_moment(machine, source, tmp_path):
         kill_started(holder)
 
 
+def test_umount_does_not_go_on_to_what_is_mounted_below(machine, source, tmp_path):
+    """Somebody else unmounts it while umount(8) fails: the next try would be at another mount."""
+    mnt = machine.directory()
+    (tmp_path / "umount").write_text(f"#!/bin/sh\n{shutil.which('umount')} \"$@\"\nexit 32\n")
+    (tmp_path / "umount").chmod(0o755)
+    machine.check("cp", source, "/run/other.h5")
+    other = machine.directory("/run/other")
+    for file, point in (source, mnt), ("/run/other.h5", other):
+        machine.check("mount", "-t", "sparsefs", "-o", "ro", file, point)
+    machine.check("mount", "--bind", other, mnt)
+    done = machine.run("sh", "-c", f"PATH={tmp_path}:$PATH exec umount.fuse.sparsefs {mnt}")
+    assert done.returncode == 32
+    assert machine.mounted(mnt)[1] == str(source)
+    for point in mnt, other:
+        machine.check("umount", point)
+
+
 def test_umount_says_what_it_does(machine, source):
     mnt = machine.directory()
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
