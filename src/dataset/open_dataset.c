@@ -121,14 +121,15 @@ static int describe_elements(struct sfs_dataset *dataset, struct sfs_dataset_inf
         error = describe_slots(dataset, info);
     if (error || info->type.has_pointers)
         return error;
-    char *fill = calloc(1, info->type.size);
+    size_t size = (size_t)header->layout.element_size; /* as that of the datatype */
+    char *fill = calloc(1, size);
     if (!fill)
         return -ENOMEM;
     if (header->fill.size > 0)
-        memcpy(fill, header->fill.value, info->type.size);
+        memcpy(fill, header->fill.value, header->fill.size);
     info->fill = fill;
     info->fill_is_zero = true;
-    for (size_t i = 0; i < info->type.size; i++)
+    for (size_t i = 0; i < size; i++)
         info->fill_is_zero &= fill[i] == 0;
     return hdf5_element_json(&owner, type, info->encoded_type.n, fill, &info->fill_json);
 }

@@ -12,6 +12,10 @@
 #define MAX_NESTING 32
 #define MAX_RANK    32
 
+/* Of an encoded datatype: the type of a message, and the version of the encoding. */
+#define PREFIX_BYTES 2
+#define MESSAGE_TYPE 3
+
 /* Versions: in 4 only references differ from 3, which libhdf5 1.10 knows, too. */
 #define NEWEST  4
 #define LOWERED 3
@@ -34,11 +38,12 @@ enum {
     CLASS_ARRAY,
 };
 
-/* Bytes of an element. */
+/* Of an element. */
 struct sizes {
     uint64_t stored;    /* as the message says */
     uint64_t in_chunks; /* in structured chunks, where references have slots; modulo 2^64, which no
                          * sound datatype comes near */
+    bool has_pointers;
 };
 
 /* Through a message and those in it. */
@@ -119,8 +124,10 @@ static int check_compound(struct walk *walk, unsigned version, unsigned n, struc
         error = check(walk, &member);
         if (!error && (member.stored > size || offset > size - member.stored))
             error = why_damaged(walk->why, NAME ": member %u lies outside of its compound", i);
-        if (!error)
+        if (!error) {
             sizes->in_chunks += member.in_chunks - member.stored;
+            sizes->has_pointers |= member.has_pointers;
+        }
     }
     return error;
 }
@@ -163,6 +170,7 @@ static int check_array(struct walk *walk, unsigned version, struct sizes *sizes)
     if (overflow || __builtin_mul_overflow(dims, base.stored, &size) || size != sizes->stored)
         return why_damaged(walk->why, NAME ": an array of other size than its elements");
     sizes->in_chunks = dims * base.in_chunks;
+    sizes->has_pointers = base.has_pointers;
     return 0;
 }
 
@@ -185,6 +193,7 @@ static int check_properties(struct walk *walk, unsigned class, unsigned version,
         return 0;
     case CLASS_REFERENCE:
         sizes->in_chunks = HEAP_ELEMENT_BYTES;
+        sizes->has_pointers = true;
         return 0;
     case CLASS_OPAQUE:
         cursor_skip(c, bits & 0xff); /* a tag */
@@ -194,6 +203,7 @@ static int check_properties(struct walk *walk, unsigned class, unsigned version,
     case CLASS_ENUM:
         return check_enum(walk, version, (unsigned)(bits & 0xffff), size);
     case CLASS_VARIABLE:
+        sizes->has_pointers = true;
         return check(walk, &base);
     case CLASS_ARRAY:
         return check_array(walk, version, sizes);
@@ -209,6 +219,7 @@ static int check_one(struct walk *walk, struct sizes *sizes)
     unsigned head = (unsigned)cursor_uint(c, 1), version = head >> 4, class = head & 15;
     uint64_t bits = cursor_uint(c, 3);
     sizes->stored = sizes->in_chunks = cursor_uint(c, 4);
+    sizes->has_pointers = false;
     if (c->failed)
         return why_damaged(walk->why, NAME ": it is cut short");
     if (version < 1 || version > NEWEST)
@@ -238,11 +249,30 @@ static struct walk walk_of(const void *message, size_t n, struct why *why)
     return (struct walk){.c = cursor_over(message, n), .why = why, .message = message};
 }
 
-int datatype_check(const void *message, size_t n, struct why *why)
+int datatype_measure(const void *message, size_t n, struct datatype_element *element,
+                     struct why *why)
 {
     struct walk walk = walk_of(message, n, why);
     struct sizes sizes;
-    return check(&walk, &sizes);
+    int error = check(&walk, &sizes);
+    if (!error)
+        *element = (struct datatype_element){sizes.stored, sizes.has_pointers};
+    return error;
+}
+
+int datatype_check(const void *message, size_t n, struct why *why)
+{
+    struct datatype_element element;
+    return datatype_measure(message, n, &element, why);
+}
+
+int datatype_measure_encoded(const void *type, size_t n, struct datatype_element *element,
+                             struct why *why)
+{
+    const unsigned char *bytes = type;
+    if (n < PREFIX_BYTES || bytes[0] != MESSAGE_TYPE || bytes[1] != 0)
+        return why_damaged(why, "not an encoded datatype");
+    return datatype_measure(bytes + PREFIX_BYTES, n - PREFIX_BYTES, element, why);
 }
 
 void datatype_lower(void *message, size_t n)

@@ -5,6 +5,7 @@
 #ifndef SPARSEFS_FORMAT_DATATYPE_MESSAGE_H
 #define SPARSEFS_FORMAT_DATATYPE_MESSAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,19 @@ struct why;
 
 /* -EILSEQ: it does not; why says what is wrong. Bytes behind it are no error. Any thread. */
 int datatype_check(const void *message, size_t n, struct why *why);
+
+/* An element of a datatype, in the file. */
+struct datatype_element {
+    uint64_t size;     /* bytes, as datatype_stored_size has them */
+    bool has_pointers; /* it is or contains a variable-length part or a reference, see sfs_type */
+};
+
+/* Of a datatype as H5Tencode has it: a prefix, and a message. -EILSEQ as datatype_check. Any thread. */
+int datatype_measure_encoded(const void *type, size_t n, struct datatype_element *element,
+                             struct why *why);
+/* Of a message by itself. */
+int datatype_measure(const void *message, size_t n, struct datatype_element *element,
+                     struct why *why);
 
 /* Makes version 3 of all of a message that is of version 4, but for references: files that libhdf5 1.12 or later
  * writes with the newest format have it, and 1.10 knows 3 alone. What is behind unsound bytes stays as it is. */

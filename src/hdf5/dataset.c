@@ -232,6 +232,8 @@ static int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_inf
     if (!error)
         error = type_encode(dataset->type, &encoded, &info->encoded_type.n);
     info->encoded_type.bytes = encoded;
+    if (!error && type_check_encoded(encoded, info->encoded_type.n) < 0)
+        error = -EIO; /* as whoever asks for it would find */
     if (!error)
         error = describe_filters(dcpl, info);
     if (!error && !info->type.has_pointers)

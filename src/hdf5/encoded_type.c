@@ -12,21 +12,18 @@
 #define PREFIX_BYTES 2
 #define MESSAGE_TYPE 3 /* of a datatype; then the version of the encoding, 0 */
 
-/* libhdf5 1.10 does not ask how many bytes there are: the message is checked before. */
-static int check(const void *type, size_t n)
+int type_check_encoded(const void *type, size_t n)
 {
-    const unsigned char *bytes = type;
     struct why why;
-    if (n < PREFIX_BYTES || bytes[0] != MESSAGE_TYPE || bytes[1] != 0)
-        return library_failed_because(-EINVAL, "not an encoded datatype");
-    int error = datatype_check(bytes + PREFIX_BYTES, n - PREFIX_BYTES, &why);
+    struct datatype_element element;
+    int error = datatype_measure_encoded(type, n, &element, &why);
     return error ? library_failed_because(-EINVAL, why.text) : 0;
 }
 
 int type_decode(const void *type, size_t n, hid_t *id)
 {
     *id = H5I_INVALID_HID;
-    int error = check(type, n);
+    int error = type_check_encoded(type, n);
     if (error)
         return error;
     unsigned char *lowered = malloc(n);

@@ -301,6 +301,10 @@ int type_words(hid_t type, char **words);
 /* A datatype out of its bytes (encoded_type.c), which the caller closes; invalid on error. */
 int type_decode(const void *type, size_t n, hid_t *id);
 
+/* libhdf5 1.10 does not ask how many bytes there are, nor whether their bits lie in elements: -EINVAL,
+ * before it is given them. */
+int type_check_encoded(const void *type, size_t n);
+
 /* What a reference leads to, of class H5T_REFERENCE (describe_type.c). */
 enum sfs_reference type_reference(hid_t type);
 

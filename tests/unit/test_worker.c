@@ -43,6 +43,12 @@ static struct sfs_member members[] = {
     {.name = (char *)"b", .offset = 4, .type = {.class = SFS_STRING, .size = 5}},
 };
 
+/* The encoded datatype of what has these members. */
+static const char compound[] = "\x03\x00"                         /* prefix */
+                               "\x36\x02\x00\x00\x09\x00\x00\x00" /* a compound of two members */
+                               "a\x00\x00\x10\x08\x00\x00\x04\x00\x00\x00\x00\x00\x20\x00"
+                               "b\x00\x04\x13\x00\x00\x00\x05\x00\x00\x00";
+
 static struct sfs_filter filters[] = {
     {.id = 1, .name = "deflate", .n_values = 1, .values = &(unsigned){6}}};
 
@@ -50,7 +56,7 @@ static struct sfs_dataset_info an_info(void)
 {
     static char fill[9];
     return (struct sfs_dataset_info){
-        .encoded_type = {"\x03\x00rest", 6},
+        .encoded_type = {compound, sizeof(compound) - 1},
         .space = SFS_SPACE_SIMPLE,
         .rank = 2,
         .dims = {5, 7},
@@ -262,6 +268,12 @@ static void test_what_cannot_be_is_refused(void **state)
     members[0].type.has_pointers = true;
     assert_int_equal(take_changed(&info), -EIO);
     members[0].type.has_pointers = false;
+    info.type.size = 10; /* which is not what its datatype says */
+    assert_int_equal(take_changed(&info), -EIO);
+    info = an_info();
+    info.encoded_type.n--;
+    assert_int_equal(take_changed(&info), -EIO);
+    info = an_info();
     info.chunk_dims[0] = 0;
     assert_int_equal(take_changed(&info), -EIO);
     info = an_info();
@@ -1252,9 +1264,10 @@ CALL(asks_parts, const struct hdf5_parts wanted = {SFS_LENGTHS, 0, 1, 99};
 CALL(asks_paths, return remote_paths(remote, SOUND, &(struct hdf5_addresses){numbers, 1}, 99,
                                      &text_there, &n_there);)
 CALL(asks_words, return remote_datatype_text(remote, SOUND, &text_there);)
-CALL(asks_size, const struct about of = {remote}; return remote_type_size(&of, "x", 1, &n_there);)
+CALL(asks_size, const struct about of = {remote};
+     return remote_type_size(&of, compound, sizeof(compound) - 1, &n_there);)
 CALL(describes, const struct about of = {remote}; struct sfs_type type;
-     return remote_type_describe(&of, "x", 1, &type);)
+     return remote_type_describe(&of, compound, sizeof(compound) - 1, &type);)
 
 CALL(flushes, return remote_flush(remote);)
 CALL(makes_group, return remote_create_group(remote, "/x");)

@@ -114,7 +114,7 @@ static int put_filter(struct wire *request, const struct hdf5_create *create,
 
 static int put_creation(struct wire *request, const struct hdf5_create *create)
 {
-    uint64_t size = 0;
+    struct datatype_element element = {0};
     if (create->rank < 0 || create->rank > SFS_MAX_RANK)
         return -EINVAL;
     wire_uint(request, (uint64_t)create->rank);
@@ -126,10 +126,10 @@ static int put_creation(struct wire *request, const struct hdf5_create *create)
     wire_uint(request, create->allocation);
     wire_uint(request, create->fill_time);
     wire_bytes(request, create->type, create->type_size);
-    int error = create->fill ? remote_element_size(create->type, create->type_size, &size) : 0;
+    int error = create->fill ? remote_measure(create->type, create->type_size, &element) : 0;
     if (error)
         return error;
-    wire_bytes(request, create->fill, (size_t)size);
+    wire_bytes(request, create->fill, (size_t)element.size);
     wire_uint(request, create->n_filters);
     for (size_t i = 0; i < create->n_filters && !error; i++)
         error = put_filter(request, create, &create->filters[i]);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/hash.h"
+#include "format/datatype_message.h"
 #include "hdf5/own_reader.h"
 #include "hdf5/worker/answers_ahead.h"
 #include "hdf5/worker/client.h"
@@ -92,9 +93,9 @@ int remote_ask(struct remote *remote, enum worker_call call, uint64_t object, st
 int remote_ask_locked(struct remote *remote, enum worker_call call, uint64_t object,
                       struct wire *request, take_function take, void *out);
 
-/* The size of an element, of which so many bytes are in our memory: a worker cannot be asked.
- * -EINVAL. */
-int remote_element_size(const void *type, size_t n, uint64_t *size);
+/* What decides how many bytes of our memory an element has: a worker is not asked. -EINVAL; hdf5_error
+ * has the reason. */
+int remote_measure(const void *type, size_t n, struct datatype_element *element);
 
 /* ---- All of these with the client's lock held ---- */
 

@@ -5,11 +5,8 @@
 
 #include "common/box.h"
 #include "common/why.h"
-#include "format/datatype_message.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/remote_private.h"
-
-#define TYPE_PREFIX 2 /* bytes of an encoded datatype before its message */
 
 static int take_text_of(struct cursor *results, void *out)
 {
@@ -32,46 +29,113 @@ static int ask_type(const struct about *of, enum worker_call call, struct wire *
     return remote_ask(of->remote, call, number, request, take, out);
 }
 
-int remote_type_of_message(const struct about *of, const void *message, size_t n, void **type,
-                           size_t *type_n)
+static int unsound(const char *reason)
 {
-    struct remote_text bytes = {0};
-    struct wire request;
-    client_request(&request, WORKER_TYPE_OF_MESSAGE);
-    wire_bytes(&request, message, n);
-    int error = ask_type(of, WORKER_TYPE_OF_MESSAGE, &request, remote_take_text, &bytes);
-    if (!error) {
-        *type = bytes.bytes;
-        *type_n = bytes.n;
+    library_reason(reason);
+    return -EINVAL;
+}
+
+int remote_measure(const void *type, size_t n, struct datatype_element *element)
+{
+    struct why why;
+    return datatype_measure_encoded(type, n, element, &why) ? unsound(why.text) : 0;
+}
+
+/* An answer about a datatype, and what that is by our own measure. */
+struct measured {
+    struct datatype_element element;
+    struct remote_text encoded;
+    struct sfs_type *description;
+    uint64_t size;
+};
+
+/* Pointers are larger or smaller in memory than in the file. */
+static bool is_as_large(const struct measured *measured, uint64_t size)
+{
+    return measured->element.has_pointers || size == measured->element.size;
+}
+
+static int take_encoded(struct cursor *results, void *out)
+{
+    struct why why;
+    struct measured *measured = out;
+    struct datatype_element element;
+    int error = remote_take_text(results, &measured->encoded);
+    if (!error && (datatype_measure_encoded(measured->encoded.bytes, measured->encoded.n, &element,
+                                            &why) < 0 ||
+                   element.has_pointers != measured->element.has_pointers ||
+                   !is_as_large(measured, element.size)))
+        error = -EIO;
+    if (error) {
+        free(measured->encoded.bytes);
+        measured->encoded = (struct remote_text){0};
     }
     return error;
 }
 
-static int take_type_of(struct cursor *results, void *out)
+int remote_type_of_message(const struct about *of, const void *message, size_t n, void **type,
+                           size_t *type_n)
 {
-    return take_type(results, out);
+    struct why why;
+    struct wire request;
+    struct measured measured = {0};
+    if (datatype_measure(message, n, &measured.element, &why) < 0)
+        return unsound(why.text);
+    client_request(&request, WORKER_TYPE_OF_MESSAGE);
+    wire_bytes(&request, message, n);
+    int error = ask_type(of, WORKER_TYPE_OF_MESSAGE, &request, take_encoded, &measured);
+    if (!error) {
+        *type = measured.encoded.bytes;
+        *type_n = measured.encoded.n;
+    }
+    return error;
+}
+
+static int take_description(struct cursor *results, void *out)
+{
+    struct measured *measured = out;
+    int error = take_type(results, measured->description);
+    if (!error && (measured->description->has_pointers != measured->element.has_pointers ||
+                   !is_as_large(measured, measured->description->size))) {
+        hdf5_type_free(measured->description);
+        error = -EIO;
+    }
+    return error;
 }
 
 int remote_type_describe(const struct about *of, const void *type, size_t n,
                          struct sfs_type *description)
 {
     struct wire request;
+    struct measured measured = {.description = description};
+    int error = remote_measure(type, n, &measured.element);
+    if (error)
+        return error;
     client_request(&request, WORKER_TYPE_DESCRIBE);
     wire_bytes(&request, type, n);
-    return ask_type(of, WORKER_TYPE_DESCRIBE, &request, take_type_of, description);
+    return ask_type(of, WORKER_TYPE_DESCRIBE, &request, take_description, &measured);
+}
+
+static int take_size(struct cursor *results, void *out)
+{
+    struct measured *measured = out;
+    int error = remote_take_number(results, &measured->size);
+    bool is_possible = measured->size > 0 && measured->size <= SIZE_MAX;
+    return error || (is_possible && is_as_large(measured, measured->size)) ? error : -EIO;
 }
 
 int remote_type_size(const struct about *of, const void *type, size_t n, size_t *size)
 {
-    uint64_t found;
     struct wire request;
+    struct measured measured = {0};
+    int error = remote_measure(type, n, &measured.element);
+    if (error)
+        return error;
     client_request(&request, WORKER_TYPE_SIZE);
     wire_bytes(&request, type, n);
-    int error = ask_type(of, WORKER_TYPE_SIZE, &request, remote_take_number, &found);
-    if (!error && found > SIZE_MAX)
-        error = -EIO;
+    error = ask_type(of, WORKER_TYPE_SIZE, &request, take_size, &measured);
     if (!error)
-        *size = (size_t)found;
+        *size = (size_t)measured.size;
     return error;
 }
 
@@ -80,37 +144,35 @@ bool remote_type_equal(const struct about *of, const struct sfs_encoded *a,
 {
     uint64_t equal = 0;
     struct wire request;
+    struct datatype_element left, right;
+    if (remote_measure(a->bytes, a->n, &left) < 0 || remote_measure(b->bytes, b->n, &right) < 0 ||
+        left.size != right.size || left.has_pointers != right.has_pointers)
+        return false;
     client_request(&request, WORKER_TYPE_EQUAL);
     wire_bytes(&request, a->bytes, a->n);
     wire_bytes(&request, b->bytes, b->n);
     return ask_type(of, WORKER_TYPE_EQUAL, &request, remote_take_number, &equal) == 0 && equal == 1;
 }
 
-int remote_element_size(const void *type, size_t n, uint64_t *size)
+static int pointers_are_no_bytes(void)
 {
-    struct why why;
-    const unsigned char *bytes = type;
-    int error =
-        n < TYPE_PREFIX ? -EINVAL : datatype_check(bytes + TYPE_PREFIX, n - TYPE_PREFIX, &why);
-    if (error) {
-        library_reason(n < TYPE_PREFIX ? "not an encoded datatype" : why.text);
-        return -EINVAL;
-    }
-    *size = datatype_stored_size(bytes + TYPE_PREFIX);
-    return 0;
+    library_reason("elements with pointers are not bytes");
+    return -EOPNOTSUPP;
 }
 
 int remote_element_json(const struct about *of, const void *type, size_t n, const void *element,
                         char **json)
 {
-    uint64_t size;
     struct wire request;
-    int error = remote_element_size(type, n, &size);
+    struct datatype_element measured;
+    int error = remote_measure(type, n, &measured);
+    if (!error && measured.has_pointers)
+        error = pointers_are_no_bytes();
     if (error)
         return error;
     client_request(&request, WORKER_ELEMENT_JSON);
     wire_bytes(&request, type, n);
-    wire_bytes(&request, element, (size_t)size);
+    wire_bytes(&request, element, (size_t)measured.size);
     return ask_type(of, WORKER_ELEMENT_JSON, &request, take_text_of, json);
 }
 
@@ -136,17 +198,19 @@ int remote_elements_text(const struct about *of, const struct hdf5_elements *ele
 int remote_element_parse(const struct about *of, const void *type, size_t n, const char *text,
                          void *element)
 {
-    uint64_t size;
     struct remote_text bytes = {0};
     struct wire request;
-    int error = remote_element_size(type, n, &size);
+    struct datatype_element measured;
+    int error = remote_measure(type, n, &measured);
+    if (!error && measured.has_pointers)
+        error = pointers_are_no_bytes();
     if (error)
         return error;
     client_request(&request, WORKER_ELEMENT_PARSE);
     wire_bytes(&request, type, n);
     wire_string(&request, text);
     error = ask_type(of, WORKER_ELEMENT_PARSE, &request, remote_take_text, &bytes);
-    if (!error && bytes.n != size)
+    if (!error && bytes.n != measured.size)
         error = -EIO;
     if (!error)
         memcpy(element, bytes.bytes, bytes.n);
