@@ -3,13 +3,16 @@
 #include "support.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <hdf5.h>
 
 #include "hdf5/local.h"
+#include "hdf5/worker/channel.h"
 #include "sparsefs/sparsefs.h"
 
 #define PATH "lies.h5"
@@ -25,8 +28,19 @@ static struct lies {
     size_t asked_size; /* the same when only that is asked for */
     bool no_pointers;  /* in a description */
     bool long_strings; /* a datatype of a header is one of these */
+    pid_t program;     /* not 0: what any other process says is changed: */
+    uint64_t seed;     /* by this, */
+    unsigned first;    /* from this message on */
+    unsigned of;       /* in one message of so many, a word of it */
+    unsigned sent;     /* messages */
 } * lies;
 
+void __real_channel_put(struct wire *batch, enum message_kind kind, const struct wire *wire);
+void __wrap_channel_put(struct wire *batch, enum message_kind kind, const struct wire *wire);
+int __real_channel_send(int socket, enum message_kind kind, const struct wire *wire,
+                        uint64_t until);
+int __wrap_channel_send(int socket, enum message_kind kind, const struct wire *wire,
+                        uint64_t until);
 int __real_local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
                               struct hdf5_storage *storage);
 int __real_local_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
@@ -103,6 +117,66 @@ int __wrap_local_type_size(const void *type, size_t n, size_t *size)
 bool __wrap_local_type_equal(const void *a, size_t a_n, const void *b, size_t b_n)
 {
     return lies->all_equal || __real_local_type_equal(a, a_n, b, b_n);
+}
+
+/* Numbers that are at home in messages: counts, sizes, addresses, and what lies beside their limits. */
+static uint64_t a_word(uint64_t old)
+{
+    static const uint64_t words[] = {0, 1, 2, 7, 8, 9, 4096, UINT32_MAX, INT64_MAX, UINT64_MAX};
+    switch (random_below(4)) {
+    case 0:
+        return old + random_below(9) - 4;
+    case 1:
+        return old ^ (uint64_t)1 << random_below(64);
+    case 2:
+        return words[random_below(COUNT(words))];
+    default:
+        return old * random_below(4);
+    }
+}
+
+/* Messages are words of 8 bytes, and bytes. */
+static void change(struct wire *wire)
+{
+    uint64_t word;
+    size_t at = (size_t)random_below(wire->n / sizeof(word)) * sizeof(word);
+    at += random_below(4) == 0 ? (size_t)random_below(wire->n - at - sizeof(word) + 1) : 0;
+    memcpy(&word, wire->bytes + at, sizeof(word));
+    word = a_word(word);
+    memcpy(wire->bytes + at, &word, sizeof(word));
+}
+
+/* A copy to be sent instead of it; none. */
+static struct wire changed(enum message_kind kind, const struct wire *wire)
+{
+    struct wire copy = {0};
+    if (!lies->program || lies->program == getpid() || kind == MESSAGE_LOG ||
+        wire->n < sizeof(uint64_t))
+        return copy;
+    unsigned number = __atomic_add_fetch(&lies->sent, 1, __ATOMIC_RELAXED);
+    random_seed(lies->seed + number);
+    if (number < lies->first || random_below(lies->of) > 0)
+        return copy;
+    copy = (struct wire){.bytes = allocate(wire->n), .n = wire->n};
+    memcpy(copy.bytes, wire->bytes, wire->n);
+    change(&copy);
+    return copy;
+}
+
+int __wrap_channel_send(int socket, enum message_kind kind, const struct wire *wire, uint64_t until)
+{
+    struct wire sent = changed(kind, wire);
+    int error = __real_channel_send(socket, kind, sent.bytes ? &sent : wire, until);
+    free(sent.bytes);
+    return error;
+}
+
+/* Changes of the file, which go in batches. */
+void __wrap_channel_put(struct wire *batch, enum message_kind kind, const struct wire *wire)
+{
+    struct wire put = changed(kind, wire);
+    __real_channel_put(batch, kind, put.bytes ? &put : wire);
+    free(put.bytes);
 }
 
 /* ---- Files ---- */
@@ -302,6 +376,153 @@ static void test_datatypes_of_programs(void **state)
     free(bytes);
 }
 
+/* ---- Any answer ---- */
+
+#define ROUNDS 60
+
+static uint64_t a_value(uint64_t round, size_t i)
+{
+    return (round + 1) * 0x9e3779b97f4a7c15 + i;
+}
+
+/* Everything that there is to be asked of a file; the bytes of sparse datasets are those that were written. */
+static void ask_for_all(struct sfs_file *file)
+{
+    static const char *const names[] = {"numbers", "texts", "numbers as bytes", "texts as bytes",
+                                        "sparse"};
+    const struct sfs_slab slab = {.rank = 1, .count = {N}};
+    uint64_t *values = allocate(N * sizeof(*values));
+    struct sfs_links links;
+    if (sfs_list(file, sfs_root(file), &links) == 0) {
+        for (size_t i = 0; i < links.n; i++) {
+            struct sfs_attributes attributes;
+            enum sfs_object_type type;
+            (void)sfs_object_type(file, links.link[i].address, &type);
+            if (sfs_attributes(file, links.link[i].address, &attributes) == 0)
+                sfs_attributes_free(&attributes);
+        }
+        sfs_links_free(&links);
+    }
+    for (size_t i = 0; i < COUNT(names); i++) {
+        struct sfs_dataset *dataset;
+        char *text;
+        size_t n;
+        if (open_dataset(file, names[i], &dataset) < 0)
+            continue;
+        const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
+        if (info->rank == 1 && info->dims[0] == N && !info->type.has_pointers &&
+            info->type.size <= sizeof(*values))
+            (void)sfs_read(dataset, &slab, 0, values, N * info->type.size);
+        if (sfs_text(dataset, (size_t)1 << 20, &text, &n) == 0)
+            free(text);
+        sfs_dataset_close(dataset);
+    }
+    free(values);
+}
+
+/* Writes to what is sparse, and whatever libhdf5's process has to change for more. */
+static void change_all(struct sfs_file *file, struct sfs_dataset *sparse, uint64_t round)
+{
+    const struct sfs_slab slab = {.rank = 1, .count = {N}};
+    uint64_t *values = allocate(N * sizeof(*values));
+    char path[32];
+    struct sfs_dataset *dataset;
+    for (size_t i = 0; i < N; i++)
+        values[i] = a_value(round, i);
+    assert_int_equal(sfs_write(sparse, &slab, values), 0);
+    snprintf(path, sizeof(path), "/g%" PRIu64, round);
+    (void)sfs_group_create(file, path);
+    if (open_dataset(file, "numbers", &dataset) == 0) {
+        (void)sfs_write(dataset, &slab, values);
+        sfs_dataset_close(dataset);
+    }
+    (void)sfs_group_remove(file, path);
+    free(values);
+}
+
+/* Whether it can be opened, by its address: libhdf5 may have lost the links to it. */
+static bool expect_sparse(uint64_t address, uint64_t round)
+{
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    const struct sfs_slab slab = {.rank = 1, .count = {N}};
+    uint64_t *values = allocate(N * sizeof(*values));
+    bool is_there = sfs_open(PATH, &apart, &file) == 0;
+    if (is_there) {
+        assert_int_equal(sfs_dataset_open(file, address, "/sparse", &dataset), 0);
+        assert_int_equal(sfs_read(dataset, &slab, 0, values, N * sizeof(*values)), 0);
+        for (size_t i = 0; i < N; i++)
+            assert_int_equal(values[i], a_value(round, i));
+        sfs_dataset_close(dataset);
+        sfs_close(file);
+    }
+    free(values);
+    return is_there;
+}
+
+static void begin_to_lie(uint64_t seed)
+{
+    lies->seed = seed;
+    lies->sent = 0;
+    lies->first = 1 + (unsigned)(seed % 40);
+    lies->of = 1 + (unsigned)(seed / 40 % 8);
+    lies->program = getpid();
+}
+
+static uint64_t rounds(void)
+{
+    const char *given = getenv("LIES");
+    return given ? strtoull(given, NULL, 10) : ROUNDS;
+}
+
+/* Memory is sound whatever is said, and what follows in the same program is right. */
+static void test_any_answer_may_be_changed(void **state)
+{
+    (void)state;
+    uint64_t seed = random_next();
+    make_sparse(0);
+    for (uint64_t round = 0; round < rounds(); round++) {
+        struct sfs_file *file;
+        begin_to_lie(seed + round);
+        if (sfs_open(PATH, &apart, &file) == 0) {
+            ask_for_all(file);
+            sfs_close(file);
+        }
+        lies->program = 0;
+    }
+    assert_int_equal(look_at("sparse"), 0);
+    assert_int_equal(look_at("numbers"), 0);
+}
+
+/* And nothing that was committed of an open sparse dataset is lost. */
+static void test_any_answer_to_a_writer_may_be_changed(void **state)
+{
+    (void)state;
+    uint64_t seed = random_next(), committed = 0, found = 0;
+    for (uint64_t round = 0; round < rounds(); round++) {
+        struct sfs_file *file;
+        struct sfs_dataset *sparse;
+        lies->program = 0;
+        make_file();
+        make_sparse(0);
+        assert_int_equal(sfs_open(PATH, &apart_to_write, &file), 0);
+        assert_int_equal(open_dataset(file, "sparse", &sparse), 0);
+        begin_to_lie(seed + round);
+        change_all(file, sparse, round);
+        ask_for_all(file);
+        int error = sfs_flush(file);
+        uint64_t address = sfs_dataset_address(sparse);
+        sfs_dataset_close(sparse);
+        (void)sfs_close(file);
+        lies->program = 0;
+        committed += error == 0;
+        found += error == 0 && expect_sparse(address, round);
+    }
+    print_message("%" PRIu64 " of %" PRIu64 " rounds were committed, %" PRIu64 " can be opened\n",
+                  committed, rounds(), found);
+    assert_true(found > 0);
+}
+
 static int all_tests(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -312,6 +533,9 @@ static int all_tests(void)
         cmocka_unit_test_setup_teardown(test_headers_of_sparse_datasets, begin, end_test),
         cmocka_unit_test_setup_teardown(test_fill_values_of_sparse_datasets, begin, end_test),
         cmocka_unit_test_setup_teardown(test_datatypes_of_programs, begin, end_test),
+        cmocka_unit_test_setup_teardown(test_any_answer_may_be_changed, begin, end_test),
+        cmocka_unit_test_setup_teardown(test_any_answer_to_a_writer_may_be_changed, begin,
+                                        end_test),
     };
     lies = mmap(NULL, sizeof(*lies), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (lies == MAP_FAILED)
