@@ -503,6 +503,73 @@ def test_umount_does_not_go_on_to_what_is_mounted_below(machine, source, tmp_pat
         machine.check("umount", point)
 
 
+@pytest.mark.parametrize("name", ["m", "-m \\ \n"])
+def test_umount_is_not_led_to_another_mount(machine, source, name):
+    """While it waits for the daemon, whoever owns the parent directory exchanges that for a symbolic link."""
+    machine.directory(f"/run/p/{name}")
+    machine.check("mount.sparsefs", "-o", "ro", source, f"/run/p/{name}")
+    pid = machine.daemon(f"/run/p/{name}")
+    victim = machine.directory(f"/run/evil/{name}")
+    machine.check("mount", "-t", "tmpfs", "none", victim)
+    machine.check("sh", "-c", f"chown 65534 /run /run/p && kill -STOP {pid}")
+    umount = machine.start("sh", "-c", 'cd /run && exec umount.sparsefs -f "$1" >/dev/null', "sh", f"p/{name}/")
+    try:
+        # It asks the daemon with head(1), when it has found the mount.
+        deadline = time.monotonic() + SECONDS
+        while machine.run("sh", "-c", "cat /proc/[0-9]*/comm | grep -qx head").returncode != 0:
+            assert umount.poll() is None and time.monotonic() < deadline
+        machine.check(*NOBODY, "sh", "-c", "mv /run/p /run/q && ln -s evil /run/p")
+        assert umount.wait(SECONDS) == 0
+    finally:
+        if umount.poll() is None:
+            kill_started(umount)
+        machine.check("sh", "-c", f"kill -CONT {pid}")
+    assert machine.mounted(victim)[0] == "tmpfs"
+    assert machine.mounted(f"/run/q/{name}") is None
+    machine.wait_until_ended(pid)
+
+
+def test_umount_does_not_ask_another_mount(machine, source):
+    """It does not go on either when the mount is taken away and another put there."""
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt)
+    pid = machine.daemon(mnt)
+    machine.check("sh", "-c", f"kill -STOP {pid}")
+    umount = machine.start("sh", "-c", f"exec umount.sparsefs -f {mnt} 2>/run/said")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while machine.run("sh", "-c", "cat /proc/[0-9]*/comm | grep -qx head").returncode != 0:
+            assert umount.poll() is None and time.monotonic() < deadline
+        machine.check("mount", "-t", "tmpfs", "none", mnt)
+        assert umount.wait(SECONDS) == 32
+    finally:
+        if umount.poll() is None:
+            kill_started(umount)
+        machine.check("sh", "-c", f"kill -CONT {pid}")
+    assert "another mount is there now" in machine.check("cat", "/run/said").stdout
+    assert machine.mounted(mnt)[0] == "tmpfs"
+
+
+def test_umount_takes_no_source_for_the_mount(machine, source):
+    """A mount whose source is what umount(8) is given is not taken for success."""
+    mnt, other = machine.directory(), machine.directory("/run/other")
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt)
+    machine.check("mount", "-t", "tmpfs", "/proc/self/cwd/mnt", other)
+    done = machine.run("umount.sparsefs", mnt)
+    assert (done.returncode == 0) == (machine.mounted(mnt) is None), done
+
+
+def test_lazy_umount_does_not_hang_with_its_daemon(machine, source):
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt)
+    pid = machine.daemon(mnt)
+    machine.check("sh", "-c", f"kill -STOP {pid}")
+    machine.check("umount.sparsefs", "-l", mnt)
+    assert machine.mounted(mnt) is None
+    machine.check("sh", "-c", f"kill -CONT {pid}")
+    machine.wait_until_ended(pid)
+
+
 def test_umount_says_what_it_does(machine, source):
     mnt = machine.directory()
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
@@ -566,7 +633,7 @@ def test_forced_umount_ends_who_waits_for_a_daemon_that_hangs(machine, source, u
         while machine.run("test", "-e", "/run/inside").returncode != 0:
             assert time.monotonic() < deadline
         done = machine.run(*user, "umount.sparsefs", "-fv", mnt)
-        unmounted = "" if user else f"umount: {mnt} (/run/run42.h5) unmounted\n"
+        unmounted = "" if user else f"umount: {mnt} unmounted\n"
         assert (done.returncode, done.stderr) == (
             0, f"{unmounted}umount.sparsefs: the daemon (pid {daemon}) has not ended yet\n")
         assert "is aborted" in done.stdout and machine.mounted(mnt) is None
@@ -640,6 +707,7 @@ def test_umount_does_not_hang_with_a_disk(machine, source, hanging_disk, force):
         assert f"the daemon (pid {pid}) has not ended yet" in done.stderr
     else:
         assert done.returncode == 32 and "does not answer" in done.stderr and machine.mounted(mnt)
+        assert f"waiting for the commit of process {pid}, at most 20 s; -f does not\n" in done.stderr
     machine.check("rm", "/run/hang")
     if not force:
         machine.check("umount", mnt)
