@@ -279,8 +279,11 @@ static int walk_to(struct walk *walk, const char *folder, const char *name)
 bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
                   mode_t others)
 {
-    bool group_may = st->st_mode & group && st->st_gid == audience->group;
-    return st->st_mode & others || (!audience->has_others && (!audience->has_group || group_may));
+    bool group_may = st->st_mode & group, others_may = st->st_mode & others;
+    if (st->st_gid == audience->group)
+        return (group_may || !audience->has_group) && (others_may || !audience->has_others);
+    /* Any of them may be in its group. */
+    return (group_may && others_may) || (!audience->has_group && !audience->has_others);
 }
 
 /* Whether all of them could find the file from this folder on: 0, or -EPERM. The path is walked again, as its

@@ -347,6 +347,7 @@ def test_whose_files_are_written(mounts, tmp_path):
     write([], 0, 1001, 0o600, None)
     write(["allow_other"], 1000, 1000, 0o664, None)
     write(["allow_other"], 1000, 1000, 0o644, "others would write")
+    write(["allow_other"], 1000, 1000, 0o646, "others would write")
 
 
 def test_missing_files(mounts, tmp_path):
@@ -613,6 +614,12 @@ def test_sparsectl(outside, tmp_path):
     ((0o640, 1000, 1000), (0o640, 1000, 1001), False, False),
     ((0o640, 1000, 1000), (0o600, 1000, 1000), False, False),
     ((0o600, 1000, 1000), (0o640, 0, 0), False, False),
+    ((0o644, 1000, 1000), (0o604, 1000, 1000), False, False),
+    ((0o644, 1000, 1000), (0o604, 1000, 1001), False, False),
+    ((0o640, 1000, 1000), (0o604, 1000, 1001), False, False),
+    ((0o604, 1000, 1000), (0o604, 1000, 1001), False, False),
+    ((0o604, 1000, 1000), (0o604, 1000, 1000), True, True),
+    ((0o640, 1000, 1000), (0o644, 1000, 1001), True, True),
 ])
 def test_allow_other_shows_no_more_than_the_owner(mounts, tmp_path, own, other, shown, allowed):
     data = files.integers((2, 3, 4), "<u2")

@@ -144,7 +144,7 @@ def test_trust_is_for_each_file(mounts, tmp_path):
 
 @needs_root
 @pytest.mark.parametrize("mode, shown", [(0o755, True), (0o700, False), (0o750, False), (0o710, False),
-                                         (0o711, True)])
+                                         (0o711, True), (0o705, False)])
 def test_folders_that_are_closed_to_others(mounts, tmp_path, mode, shown):
     """What they may not find they are not shown, though everybody might read it; whichever way leads there."""
     run, inner = tmp_path / "run", tmp_path / "run/way/inner"
@@ -174,7 +174,7 @@ def test_folders_that_are_closed_to_others(mounts, tmp_path, mode, shown):
 
 @needs_root
 @pytest.mark.parametrize("mode, group, shown", [(0o750, USER, True), (0o700, USER, False), (0o750, 1, False),
-                                                (0o701, USER, True)])
+                                                (0o701, USER, False), (0o711, 1, True), (0o701, 1, False)])
 def test_folders_that_are_closed_to_the_group(mounts, tmp_path, mode, group, shown):
     """Of a file that a group may read."""
     (tmp_path / "way").mkdir()
