@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "common/acl.h"
 #include "common/io.h"
 #include "common/log.h"
 
@@ -186,6 +187,8 @@ static int load_opened(struct load *load, struct loaded *loaded)
         load->bytes = bytes;
     *loaded = (struct loaded){.bytes = load->bytes, .n = load->n};
     loaded->has_st = fstat(load->fd, &loaded->st) == 0 && S_ISREG(loaded->st.st_mode);
+    if (loaded->has_st)
+        acl_narrow(load->fd, &loaded->st);
     return 0;
 }
 

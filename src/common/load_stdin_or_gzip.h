@@ -11,7 +11,7 @@
 struct loaded {
     void *bytes; /* the caller frees them; NULL: there are none */
     size_t n;
-    struct stat st;
+    struct stat st; /* the mode without what an ACL keeps from some of group and others */
     bool has_st; /* it came from a file */
 };
 

@@ -106,7 +106,7 @@ static int open_loaded(struct store *from, void *bytes, size_t n, bool is_backed
     how.copy = image->callbacks;
     how.backing = is_backed ? how.name : NULL;
     how.from = is_backed ? from : NULL;
-    how.st = store_stat(from, &st) == 0 ? &st : NULL;
+    how.st = store_stat_shown(from, &st) == 0 ? &st : NULL;
     int error = store_open_image(bytes, n, &how, &store);
     if (error)
         return error;

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/acl.h"
 #include "common/mounts.h"
 
 #define KINDS           ((size_t)1 << 17) /* that are known, at most */
@@ -33,12 +34,13 @@
 
 static const char signature[8] = "\211HDF\r\n\032\n";
 
-/* A state of a file, and whether it is HDF5 then. */
+/* A state of a file, whether it is HDF5 then, and its mode without what its ACL keeps from some. */
 struct known_kind {
     dev_t device;
     ino_t inode;
     off_t size;
     struct timespec modified, changed;
+    mode_t mode;
     bool is_known, is_hdf5;
 };
 
@@ -109,6 +111,49 @@ int folder_statvfs(const struct folder *folder, struct statvfs *st)
     return fstatvfs(folder->fd, st) < 0 ? -errno : 0;
 }
 
+/* ---- States of files that are known ---- */
+
+static bool is_of(const struct known_kind *kind, const struct stat *st)
+{
+    return kind->is_known && kind->inode == st->st_ino && kind->device == st->st_dev &&
+           kind->size == st->st_size && kind->modified.tv_sec == st->st_mtim.tv_sec &&
+           kind->modified.tv_nsec == st->st_mtim.tv_nsec &&
+           kind->changed.tv_sec == st->st_ctim.tv_sec &&
+           kind->changed.tv_nsec == st->st_ctim.tv_nsec;
+}
+
+/* The first of those that may be it. */
+static struct known_kind *place_of(const struct folder *folder, const struct stat *st)
+{
+    uint64_t hash = ((uint64_t)st->st_ino ^ (uint64_t)st->st_dev << 32) * 0x9E3779B97F4A7C15u;
+    return &folder->kinds[(hash >> 32) % (KINDS / KINDS_TOGETHER) * KINDS_TOGETHER];
+}
+
+/* Whether it is known; then *st gets its mode. */
+static bool find_kind(const struct folder *folder, struct stat *st, bool *is_hdf5)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)&folder->lock;
+    const struct known_kind *kind = place_of(folder, st);
+    bool found = false;
+    pthread_mutex_lock(lock);
+    for (size_t i = 0; i < KINDS_TOGETHER && !found; i++) {
+        found = is_of(&kind[i], st);
+        if (found) {
+            *is_hdf5 = kind[i].is_hdf5;
+            st->st_mode = kind[i].mode;
+        }
+    }
+    pthread_mutex_unlock(lock);
+    return found;
+}
+
+static void look_at_acl(const struct folder *folder, int found, struct stat *st)
+{
+    bool is_hdf5;
+    if (!S_ISREG(st->st_mode) || !find_kind(folder, st, &is_hdf5))
+        acl_narrow(found, st);
+}
+
 /* ---- Finding ---- */
 
 /* A directory on another device may be our own mount, which must not be accessed. */
@@ -136,11 +181,15 @@ static int step(const struct folder *folder, int directory, const char *name)
 int folder_find_in(const struct folder *folder, int directory, const char *name, struct stat *st)
 {
     int fd = step(folder, directory, name);
-    if (fd < 0 || fstat(fd, st) == 0)
+    if (fd < 0)
         return fd;
-    int error = -errno;
-    close(fd);
-    return error;
+    if (fstat(fd, st) < 0) {
+        int error = -errno;
+        close(fd);
+        return error;
+    }
+    look_at_acl(folder, fd, st);
+    return fd;
 }
 
 int folder_find(const struct folder *folder, const char *path, struct stat *st)
@@ -163,7 +212,10 @@ int folder_find(const struct folder *folder, const char *path, struct stat *st)
         error = -errno;
         close(at);
     }
-    return error ? error : at;
+    if (error)
+        return error;
+    look_at_acl(folder, at, st);
+    return at;
 }
 
 int folder_open_found(int found)
@@ -201,35 +253,6 @@ static bool has_signature(int fd, off_t size)
     return false;
 }
 
-static bool is_of(const struct known_kind *kind, const struct stat *st)
-{
-    return kind->is_known && kind->inode == st->st_ino && kind->device == st->st_dev &&
-           kind->size == st->st_size && kind->modified.tv_sec == st->st_mtim.tv_sec &&
-           kind->modified.tv_nsec == st->st_mtim.tv_nsec &&
-           kind->changed.tv_sec == st->st_ctim.tv_sec &&
-           kind->changed.tv_nsec == st->st_ctim.tv_nsec;
-}
-
-/* The first of those that may be it. */
-static struct known_kind *place_of(const struct folder *folder, const struct stat *st)
-{
-    uint64_t hash = ((uint64_t)st->st_ino ^ (uint64_t)st->st_dev << 32) * 0x9E3779B97F4A7C15u;
-    return &folder->kinds[(hash >> 32) % (KINDS / KINDS_TOGETHER) * KINDS_TOGETHER];
-}
-
-static bool find_kind(struct folder *folder, const struct stat *st, bool *is_hdf5)
-{
-    const struct known_kind *kind = place_of(folder, st);
-    bool found = false;
-    pthread_mutex_lock(&folder->lock);
-    for (size_t i = 0; i < KINDS_TOGETHER && !found; i++) {
-        found = is_of(&kind[i], st);
-        *is_hdf5 = found && kind[i].is_hdf5;
-    }
-    pthread_mutex_unlock(&folder->lock);
-    return found;
-}
-
 /* Replaces an entry for another state of the file, an empty one, or one of the others. */
 static void keep_kind(struct folder *folder, const struct stat *st, bool is_hdf5)
 {
@@ -241,8 +264,8 @@ static void keep_kind(struct folder *folder, const struct stat *st, bool is_hdf5
         at++;
     if (at == KINDS_TOGETHER)
         at = folder->next_kind++ % KINDS_TOGETHER;
-    kind[at] = (struct known_kind){st->st_dev,  st->st_ino, st->st_size, st->st_mtim,
-                                   st->st_ctim, true,       is_hdf5};
+    kind[at] = (struct known_kind){st->st_dev,  st->st_ino,  st->st_size, st->st_mtim,
+                                   st->st_ctim, st->st_mode, true,        is_hdf5};
     pthread_mutex_unlock(&folder->lock);
 }
 
@@ -276,7 +299,8 @@ enum folder_kind folder_kind(struct folder *folder, int found, const struct stat
         return FOLDER_DIRECTORY;
     if (S_ISLNK(st->st_mode))
         return FOLDER_SYMLINK;
-    if (!find_kind(folder, st, &is_hdf5))
+    struct stat copy = *st;
+    if (!find_kind(folder, &copy, &is_hdf5))
         is_hdf5 = look_for_signature(folder, found, st);
     return is_hdf5 ? FOLDER_HDF5 : FOLDER_FILE;
 }

@@ -30,7 +30,8 @@ const char *folder_path(const struct folder *folder);
 int folder_statvfs(const struct folder *folder, struct statvfs *st);
 
 /* A descriptor that only says what a path leads to (O_PATH), or -errno: -ENOENT also for what is
- * not shown. The path is relative to the folder, "" is the folder itself. */
+ * not shown. The path is relative to the folder, "" is the folder itself. Here and in what follows the
+ * mode is without what an ACL keeps from some of those it is for (common/acl.h). */
 int folder_find(const struct folder *folder, const char *path, struct stat *st);
 
 /* The same of a name in a directory that is open. */

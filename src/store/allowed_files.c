@@ -15,6 +15,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "common/acl.h"
 #include "common/mounts.h"
 #include "store/private.h"
 
@@ -301,6 +302,8 @@ static int check_way(const struct audience *audience, const char *folder, const 
         bool may = audience_may(audience, &st, S_IXGRP, S_IXOTH);
         int next = may ? openat(at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
         error = !may ? -EPERM : next < 0 || fstat(next, &st) < 0 ? -errno : 0;
+        if (!error)
+            acl_narrow(next, &st);
         close(at);
         at = next;
     }
@@ -324,7 +327,7 @@ static int check_shown(const struct store *store, const struct folders *folders,
     const char *from = deepest_folder(folders, path);
     if (!allowed->for_others)
         return 0;
-    int error = store_stat(store, &own);
+    int error = store_stat_shown(store, &own);
     if (error)
         return error;
     mode_t shown = own.st_mode | allowed->shown;
@@ -361,6 +364,8 @@ static int judge(const struct store *store, const struct folders *folders, enum 
                                              : 0;
     if (!error && !S_ISREG(found->st.st_mode))
         error = -EINVAL;
+    if (!error)
+        acl_narrow(fd, &found->st);
     if (!error)
         error = check_shown(store, folders, path, &found->st);
     if (!error && store->reach.allowed.is_of_root && lead != STORE_RAW && found->st.st_uid != 0)

@@ -11,6 +11,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "common/acl.h"
 #include "common/log.h"
 #include "store/private.h"
 
@@ -60,13 +61,15 @@ static int claim(struct store *store)
     return error == -EBUSY || (!error && st.st_nlink == 0) ? -EEXIST : error;
 }
 
-static int create_named(struct store *store, char *name)
+static int create_named(struct store *store, const struct stat *like, char *name)
 {
     store->fd = openat(store->folder, place_entry(name), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
-                       store->mode);
+                       like ? store->mode & S_IRWXU : store->mode);
     if (store->fd < 0)
         return -errno;
     int error = claim(store);
+    if (!error && like)
+        error = rights_give(store->fd, like->st_gid, store->mode);
     if (error) {
         unlinkat(store->folder, place_entry(name), 0);
         close(store->fd);
@@ -75,7 +78,7 @@ static int create_named(struct store *store, char *name)
     return error;
 }
 
-static int create_temporary(struct store *store)
+static int create_temporary(struct store *store, const struct stat *like)
 {
     const char *name = place_entry(store->place);
     int directory = (int)(name - store->place), error = -EEXIST;
@@ -88,7 +91,7 @@ static int create_temporary(struct store *store)
                             store->place, name, TEMPORARY_DIGITS, number & 0xffffff) < 0) {
             error = -ENOMEM;
         } else {
-            error = create_named(store, temporary);
+            error = create_named(store, like, temporary);
             if (error)
                 free(temporary);
             else
@@ -145,11 +148,15 @@ unsigned store_remove_temporaries(const char *path)
 
 int store_set_mode(struct store *store, mode_t mode)
 {
-    return store->temporary && fchmod(store->fd, mode) < 0 ? -errno : 0;
+    struct stat st;
+    if (!store->temporary)
+        return 0;
+    return fstat(store->fd, &st) < 0 ? -errno : rights_give(store->fd, st.st_gid, mode);
 }
 
+/* like: of its group, with the mode exactly; NULL: with the mode less the umask. */
 static int create(const char *path, bool replace, const struct stat *replaced, mode_t mode,
-                  struct store **out)
+                  const struct stat *like, struct store **out)
 {
     int held = -1;
     struct store *store = file_new(path, true);
@@ -166,7 +173,7 @@ static int create(const char *path, bool replace, const struct stat *replaced, m
         close(held);
     if (!error) {
         remove_temporaries(store);
-        error = create_temporary(store);
+        error = create_temporary(store, like);
     }
     if (!error && fstat(store->fd, &store->st) < 0)
         error = -errno;
@@ -179,23 +186,31 @@ static int create(const char *path, bool replace, const struct stat *replaced, m
     return 0;
 }
 
-static mode_t default_mode(const char *path, bool replace)
+static int create_as_before(const char *path, bool replace, const struct stat *replaced,
+                            struct store **out)
 {
     struct stat st;
-    return replace && stat(path, &st) == 0 ? st.st_mode & 0777 : 0666;
+    int fd = replace ? open(path, O_PATH | O_CLOEXEC) : -1;
+    bool is_there = fd >= 0 && fstat(fd, &st) == 0;
+    if (is_there)
+        acl_narrow(fd, &st);
+    if (fd >= 0)
+        close(fd);
+    return create(path, replace, replaced, is_there ? st.st_mode & 0777 : 0666,
+                  is_there ? &st : NULL, out);
 }
 
 int store_create(const char *path, bool replace, struct store **out)
 {
-    return create(path, replace, NULL, default_mode(path, replace), out);
+    return create_as_before(path, replace, NULL, out);
 }
 
 int store_create_as(const char *path, bool replace, mode_t mode, struct store **out)
 {
-    return create(path, replace, NULL, mode, out);
+    return create(path, replace, NULL, mode, NULL, out);
 }
 
 int create_in_place_of(const char *path, const struct stat *replaced, struct store **out)
 {
-    return create(path, true, replaced, default_mode(path, true), out);
+    return create_as_before(path, true, replaced, out);
 }

@@ -315,6 +315,16 @@ const char *neighbour_reason(int error);
  * that neighbour_check refuses. A descriptor, -EPERM or another -errno. */
 int neighbour_open(struct store *store, const char *path, bool or_new);
 
+/* ---- new_file_rights.c ---- */
+
+/* Permission bits of which the group has no more than others. */
+mode_t without_group(mode_t mode);
+
+/* Gives a new file, which so far only its owner may open, a group and a mode, and takes the ACL away
+ * that its folder has given it. If the user may not give it to the group, that has no more
+ * permissions than others. Errors of fchmod(2), fremovexattr(2). */
+int rights_give(int fd, gid_t group, mode_t mode);
+
 /* commit.c: the same as counter_advance; the log says why it cannot. */
 int tell_followers(struct store *store);
 

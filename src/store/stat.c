@@ -1,6 +1,7 @@
 /* What a store says of its file: names, sizes, counts. */
 #include <errno.h>
 
+#include "common/acl.h"
 #include "store/private.h"
 
 bool store_is_writable(const struct store *store)
@@ -31,6 +32,14 @@ int store_stat(const struct store *store, struct stat *st)
     st->st_size = (off_t)store_size(store);
     st->st_blocks = (blkcnt_t)(st->st_size / 512 + (st->st_size % 512 != 0));
     return 0;
+}
+
+int store_stat_shown(const struct store *store, struct stat *st)
+{
+    int error = store_stat(store, st);
+    if (!error && !store->image)
+        acl_narrow(store->fd, st);
+    return error;
 }
 
 int store_statvfs(const struct store *store, struct statvfs *st)

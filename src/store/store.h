@@ -150,7 +150,7 @@ enum store_recovered store_recovered(const struct store *store);
  * first commit gives it its own, and vanishes if the store is closed before; those that programs
  * have left which died are removed now. replace: whether that commit
  * may replace a file at path; else -EEXIST, now or then. -EBUSY: the one to be replaced is being
- * written. store_create_as: with these permission bits, less the umask; store_create: with those of
+ * written. store_create_as: with these permission bits, less the umask; store_create: with the group and those of
  * the file that it replaces, or 0666. */
 int store_create(const char *path, bool replace, struct store **store);
 int store_create_as(const char *path, bool replace, mode_t mode, struct store **store);
@@ -259,7 +259,7 @@ int store_share_reach(struct store *store, const struct store *from, bool is_fre
 struct store_found {
     int fd; /* says only what file it is */
     char *path;
-    struct stat st;
+    struct stat st; /* the mode as store_stat_shown has it */
 };
 
 /* -ENOENT: there is none; -EINVAL: it is no regular file; others of open(2) and fcntl(2), which say nothing of the file
@@ -302,10 +302,13 @@ uint64_t store_end(struct store *store);
 
 int store_stat(const struct store *store, struct stat *st);
 
+/* The same, but for permissions of group and others that an ACL keeps from some of them (common/acl.h). */
+int store_stat_shown(const struct store *store, struct stat *st);
+
 /* Permission bits that all files have which were found for it, or for those that it has led to. */
 mode_t store_mode_led_to(const struct store *store);
 
-/* Of a new file that was not committed yet; else nothing is changed. */
+/* Of a new file that was not committed yet, without the ACL that it has of its folder; else nothing is changed. */
 int store_set_mode(struct store *store, mode_t mode);
 int store_statvfs(const struct store *store, struct statvfs *st);
 

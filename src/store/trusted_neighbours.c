@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/acl.h"
 #include "store/private.h"
 
 #define NAMES_BYTES 16384 /* of a user, with all that getpwuid_r(3) says */
@@ -38,24 +39,38 @@ static bool is_member(uid_t user, gid_t group)
     return is_in;
 }
 
-/* Whether the mode of the store's file lets a user write it. */
-static bool may_write(const struct stat *file, uid_t user)
+/* A file that does not exist yet has nothing to be protected. */
+static const struct stat no_file = {.st_mode = 0666};
+
+/* Whether the mode of the store's file, or its ACL, lets a user write it. */
+static bool may_write(const struct store *store, const struct stat *file, uid_t user)
 {
-    return user == 0 || user == file->st_uid || user == geteuid() || file->st_mode & S_IWOTH ||
-           (file->st_mode & S_IWGRP && is_member(user, file->st_gid));
+    return store->fd < 0 || user == 0 || user == file->st_uid || user == geteuid() ||
+           acl_lets_write(store->fd, file, user, is_member);
 }
 
-static const char *reason(const struct stat *file, const struct stat *st)
+/* Why a neighbour is not trusted whose owner may be; file: with the mode of store_stat_shown. */
+static const char *who_else_writes(const struct stat *file, int fd, const struct stat *st)
 {
     bool same_group = st->st_gid == file->st_gid && file->st_mode & S_IWGRP;
-    return !S_ISREG(st->st_mode)          ? "it is no regular file"
-           : st->st_nlink > 1             ? "it has other names"
-           : !may_write(file, st->st_uid) ? "its owner may not write the file"
-           : file->st_mode & S_IWOTH      ? NULL
-           : st->st_mode & S_IWOTH        ? "everybody may write it"
+    return file->st_mode & S_IWOTH ? NULL
+           : st->st_mode & S_IWOTH ? "everybody may write it"
            : st->st_mode & S_IWGRP && !same_group
                ? "a group may write it that may not write the file"
-               : NULL;
+           : acl_names_writer(fd, st) ? "its ACL lets others write it"
+                                      : NULL;
+}
+
+static const char *reason(const struct store *store, const struct stat *file, int fd,
+                          const struct stat *st)
+{
+    struct stat shown = *file;
+    if (store->fd >= 0)
+        acl_narrow(store->fd, &shown);
+    return !S_ISREG(st->st_mode)                 ? "it is no regular file"
+           : st->st_nlink > 1                    ? "it has other names"
+           : !may_write(store, file, st->st_uid) ? "its owner may not write the file"
+                                                 : who_else_writes(&shown, fd, st);
 }
 
 /* Followers look again and again: logged once. Takes the line over. */
@@ -98,11 +113,10 @@ const char *neighbour_reason(int error)
 
 int neighbour_check(struct store *store, int fd, const char *path)
 {
-    /* A file that does not exist yet has nothing to be protected. */
-    struct stat file = {.st_mode = 0666}, st;
+    struct stat file = no_file, st;
     if ((store->fd >= 0 && fstat(store->fd, &file) < 0) || fstat(fd, &st) < 0)
         return -errno;
-    const char *why = reason(&file, &st);
+    const char *why = reason(store, &file, fd, &st);
     if (!why)
         return 0;
     neighbour_say(store, path, "cannot be trusted", why);
@@ -111,19 +125,13 @@ int neighbour_check(struct store *store, int fd, const char *path)
 
 /* ---- Opening one to be written ---- */
 
-/* Gives a new file the owner and group of the store's, if possible; otherwise its group gets no
- * permissions. */
+/* Gives a new file the owner of the store's, if possible, and its permissions. */
 static int adopt(const struct stat *file, int fd)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (st.st_gid == file->st_gid && (st.st_uid == file->st_uid || geteuid() != 0))
-        return 0;
-    uid_t owner = geteuid() == 0 ? file->st_uid : (uid_t)-1;
-    if (fchown(fd, owner, file->st_gid) == 0)
-        return 0;
-    return fchmod(fd, st.st_mode & (S_IRUSR | S_IWUSR | S_IROTH | S_IWOTH)) < 0 ? -errno : 0;
+    int error = rights_give(fd, file->st_gid, (file->st_mode & 0066) | S_IRUSR | S_IWUSR);
+    bool is_given = error || geteuid() != 0 || fchown(fd, file->st_uid, (gid_t)-1) == 0;
+    (void)is_given; /* or it stays root's */
+    return error;
 }
 
 /* The mode of the store's file may have been changed since this one was made. If it has another
@@ -131,33 +139,38 @@ static int adopt(const struct stat *file, int fd)
 static int narrow(const struct stat *file, int fd)
 {
     struct stat st;
+    bool had_acl;
     if (fstat(fd, &st) < 0)
         return -errno;
     mode_t most = (file->st_mode & 0066) | S_IRUSR | S_IWUSR;
     if (st.st_gid != file->st_gid)
-        most &= ~(mode_t)S_IRWXG | (most & S_IRWXO) << 3;
+        most = without_group(most);
     bool is_wider = st.st_mode & 0777 & ~most;
-    return is_wider && fchmod(fd, st.st_mode & most) < 0 ? -errno : 0;
+    int error = acl_remove(fd, &st, &had_acl);
+    if (error || (!is_wider && !had_acl))
+        return error;
+    return fchmod(fd, st.st_mode & most) < 0 ? -errno : 0;
 }
 
 int neighbour_open(struct store *store, const char *path, bool or_new)
 {
     const int flags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     struct stat file;
-    if (fstat(store->fd, &file) < 0)
-        return -errno;
+    int error = store_stat_shown(store, &file);
+    if (error)
+        return error;
     int fd = TEMP_FAILURE_RETRY(openat(store->folder, place_entry(path), flags));
     bool is_new = fd < 0 && errno == ENOENT && or_new;
     if (is_new)
-        fd = TEMP_FAILURE_RETRY(openat(store->folder, place_entry(path), flags | O_CREAT | O_EXCL,
-                                       file.st_mode & 0666));
+        fd = TEMP_FAILURE_RETRY(
+            openat(store->folder, place_entry(path), flags | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR));
     /* Made meanwhile: by another, or by a call that was interrupted. */
     if (is_new && fd < 0 && errno == EEXIST)
         return neighbour_open(store, path, false);
     if (fd < 0)
         return -errno;
-    int error = is_new ? adopt(&file, fd) : neighbour_check(store, fd, path);
-    if (!error)
+    error = is_new ? adopt(&file, fd) : neighbour_check(store, fd, path);
+    if (!error && !is_new)
         error = narrow(&file, fd);
     if (error)
         close(fd);

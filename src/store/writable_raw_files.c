@@ -40,7 +40,7 @@ static bool is_own(const struct store *store, const struct stat *own, const stru
 static int judge_write(const struct store *store, const struct store_found *found, const char **why)
 {
     struct stat own;
-    if (store->image || store->fd < 0 || fstat(store->fd, &own) < 0) {
+    if (store->image || store->fd < 0 || store_stat_shown(store, &own) < 0) {
         *why = "the HDF5 file is in memory";
         return -EPERM;
     }

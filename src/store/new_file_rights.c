@@ -1,0 +1,28 @@
+/* Permissions of new files that are to be as another one: neighbours and copies. In a folder with a
+ * default ACL a new file has that: nobody gets in by it before it is taken away, as its mask is empty
+ * until then. */
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/acl.h"
+#include "store/private.h"
+
+mode_t without_group(mode_t mode)
+{
+    return mode & ~(mode_t)(S_IRWXG & ~(mode << 3));
+}
+
+int rights_give(int fd, gid_t group, mode_t mode)
+{
+    struct stat st;
+    bool had_acl;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    int error = acl_remove(fd, &st, &had_acl);
+    if (error)
+        return error;
+    if (st.st_gid != group && fchown(fd, (uid_t)-1, group) < 0)
+        mode = without_group(mode);
+    return fchmod(fd, mode) < 0 ? -errno : 0;
+}
