@@ -349,7 +349,9 @@ struct sfs_image_options {
      * image to this file, which has its name when it is complete. -EEXIST: there is one already (in
      * sfs_create_image unless options->replace). Only of an image that is writable. */
     const char *backing_path;
-    const struct stat *st; /* what sfs_stat says; the owner's alone, as of now */
+    /* What sfs_stat says; NULL: the owner's alone, as of now. A new backing file gets its group, and
+     * then the bits of options->mode exactly; if that may not be, its group has no more than others. */
+    const struct stat *st;
 };
 
 /* H5LTopen_file_image, H5Pset_file_image: opens n bytes as the HDF5 file that they are. flags are

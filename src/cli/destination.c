@@ -2,20 +2,42 @@
 #include "cli/destination.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/open_source.h"
+#include "common/acl.h"
+#include "common/log.h"
 
 #define DEFAULT_MODE 0666 /* of what comes from standard input, less the umask */
 
-/* The mode of a copy: readable for no more users than its source. 0: no such file. */
-static mode_t mode_of(const char *path)
+/* Mode and group of a source, for which its copy is readable for no more users. False: no such file. */
+static bool look_at_source(const char *path, struct stat *source)
 {
     struct stat st;
-    if (stat(path, &st) < 0)
-        return 0;
-    return st.st_mode & 0777 ? st.st_mode & 0777 : S_IRUSR;
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    bool is_there = fd >= 0 && fstat(fd, &st) == 0;
+    if (is_there) {
+        acl_narrow(fd, &st);
+        mode_t mode = st.st_mode & 0777;
+        *source = (struct stat){.st_mode = S_IFREG | (mode ? mode : S_IRUSR),
+                                .st_nlink = 1,
+                                .st_uid = st.st_uid,
+                                .st_gid = st.st_gid};
+    }
+    if (fd >= 0)
+        close(fd);
+    return is_there;
+}
+
+static mode_t less_umask(mode_t mode)
+{
+    mode_t mask = umask(0777);
+    umask(mask);
+    return mode & 0777 & ~mask;
 }
 
 static int destination_create(const char *path, mode_t mode, struct sfs_file **file)
@@ -28,7 +50,8 @@ static int destination_create(const char *path, mode_t mode, struct sfs_file **f
     return error ? fail(error, "%s", path) : 0;
 }
 
-int destination_open(const char *path, mode_t mode, struct sfs_file **file)
+/* *is_new: it was made. */
+static int open_or_create(const char *path, mode_t mode, struct sfs_file **file, bool *is_new)
 {
     struct sfs_options options = {.writable = true,
                                   .cache_size = FILE_CACHE_BYTES,
@@ -37,20 +60,29 @@ int destination_open(const char *path, mode_t mode, struct sfs_file **file)
                                   .hdf5_worker = files_are_apart(),
                                   .chunk_memory = source_chunk_memory()};
     int error = sfs_open(path, &options, file);
-    if (error == -ENOENT) {
+    *is_new = error == -ENOENT;
+    if (*is_new) {
         messages_forget();
         error = sfs_create(path, &options, file);
     }
     return error ? fail(error, "%s", path) : 0;
 }
 
+int destination_open(const char *path, mode_t mode, struct sfs_file **file)
+{
+    bool is_new;
+    return open_or_create(path, mode, file, &is_new);
+}
+
 /* Its image becomes a file in memory, which is the new one's with the first flush. */
-static int open_as_new(struct sfs_file *template, const char *path, mode_t mode,
+static int open_as_new(struct sfs_file *template, const char *path, const struct stat *source,
                        struct sfs_file **file)
 {
-    struct sfs_image_options image = {.name = path, .backing_path = path};
-    const struct sfs_options options = {
-        .image = &image, .mode = mode, .hdf5_worker = files_are_apart()};
+    struct sfs_image_options image = {.name = path, .backing_path = path, .st = source};
+    mode_t mode = source ? less_umask(source->st_mode) : 0;
+    const struct sfs_options options = {.image = &image,
+                                        .mode = source && !mode ? S_IRUSR : mode,
+                                        .hdf5_worker = files_are_apart()};
     int64_t n = sfs_get_image(template, NULL, 0);
     void *bytes = n > 0 ? malloc((size_t)n) : NULL;
     if (n > 0)
@@ -69,12 +101,14 @@ int destination_from_template(const char *template_path, const char *path, struc
     int code = source_open_whole(template_path, path, INT64_MAX, &template);
     if (code)
         return code;
-    int error = open_as_new(template, path, mode_of(template_path), file);
+    struct stat source;
+    bool has_source = look_at_source(template_path, &source);
+    int error = open_as_new(template, path, has_source ? &source : NULL, file);
     sfs_discard(template);
     return error ? fail(error, "%s", path) : 0;
 }
 
-int destination_close(struct sfs_file *file, int code)
+static int flush(struct sfs_file *file, int code)
 {
     if (file && code == DONE && interrupted)
         code = fail(-EINTR, "%s", sfs_path(file));
@@ -83,6 +117,12 @@ int destination_close(struct sfs_file *file, int code)
         if (error)
             code = fail(error, "%s", sfs_path(file));
     }
+    return code;
+}
+
+int destination_close(struct sfs_file *file, int code)
+{
+    code = flush(file, code);
     sfs_discard(file);
     return code;
 }
@@ -97,8 +137,11 @@ static bool is_same(const char *a, const char *b)
 
 struct copying {
     const char *to_path;
-    mode_t mode; /* of a new one, less the umask */
-    bool is_new;
+    bool is_new;        /* it must not be there */
+    bool has_source;    /* else standard input is copied */
+    struct stat source; /* mode and group */
+    mode_t mode;        /* of a new one, in the source's group */
+    bool was_made;      /* it is a new one */
     struct sfs_file *from, *to;
     copy_action action;
     void *context;
@@ -108,23 +151,49 @@ struct copying {
 static int copy_once(void *context, FILE *out)
 {
     struct copying *copying = context;
-    mode_t mode = copying->mode & S_IRWXU ? copying->mode & S_IRWXU : S_IRUSR;
+    mode_t own = copying->has_source ? copying->source.st_mode & S_IRWXU : 0;
+    mode_t mode = own ? own : S_IRUSR;
     sfs_discard(copying->to); /* what was copied of another state */
     copying->to = NULL;
-    int code = copying->is_new ? destination_create(copying->to_path, mode, &copying->to)
-                               : destination_open(copying->to_path, mode, &copying->to);
+    copying->was_made = true;
+    int code = copying->is_new
+                   ? destination_create(copying->to_path, mode, &copying->to)
+                   : open_or_create(copying->to_path, mode, &copying->to, &copying->was_made);
     return code ? code : copying->action(copying->context, copying->from, copying->to, out);
 }
 
-/* A new one to those to whom the source is shown, and all that it has led to. */
-static int show(const struct copying *copying)
+/* A new one to those to whom the source is shown, and all that it has led to. In another group it
+ * is shown to that as to others. */
+static int show(struct copying *copying)
 {
-    mode_t mask = umask(0777), others = S_IRWXG | S_IRWXO;
-    umask(mask);
-    mode_t wanted = copying->mode ? copying->mode : DEFAULT_MODE;
-    mode_t mode = wanted & ~mask & (sfs_mode_led_to(copying->from) | ~others);
-    int error = sfs_set_mode(copying->to, mode);
+    struct stat st;
+    mode_t wanted = copying->has_source ? copying->source.st_mode : DEFAULT_MODE;
+    copying->mode = less_umask(wanted) & (sfs_mode_led_to(copying->from) | S_IRWXU);
+    int error = sfs_stat(copying->to, &st);
+    bool is_others = copying->has_source && st.st_gid != copying->source.st_gid;
+    if (!error)
+        error =
+            sfs_set_mode(copying->to, is_others ? acl_without_group(copying->mode) : copying->mode);
     return error ? fail(error, "%s", copying->to_path) : 0;
+}
+
+/* To the source's group, where it has its name and so can be opened, if this user may do that; then
+ * the group gets its bits. */
+static void give_to_group(const struct copying *copying)
+{
+    struct stat st, found;
+    if (!copying->was_made || !copying->has_source || sfs_stat(copying->to, &st) < 0 ||
+        st.st_gid == copying->source.st_gid)
+        return;
+    int fd = open(copying->to_path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    bool is_it =
+        fd >= 0 && fstat(fd, &found) == 0 && found.st_dev == st.st_dev && found.st_ino == st.st_ino;
+    if (is_it && fchown(fd, (uid_t)-1, copying->source.st_gid) == 0 &&
+        fchmod(fd, copying->mode) < 0)
+        log_info("%s: its group does not get its permissions: %s", copying->to_path,
+                 strerror(errno));
+    if (fd >= 0)
+        close(fd);
 }
 
 static int copy_within(const char *path, copy_action action, void *context)
@@ -137,19 +206,20 @@ static int copy_within(const char *path, copy_action action, void *context)
 int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t most_copied,
               copy_action action, void *context)
 {
-    struct copying copying = {.to_path = to_path,
-                              .mode = mode_of(from_path),
-                              .is_new = is_new,
-                              .action = action,
-                              .context = context};
+    struct copying copying = {
+        .to_path = to_path, .is_new = is_new, .action = action, .context = context};
     if (!is_new && is_same(from_path, to_path))
         return copy_within(to_path, action, context);
     int code = source_open_whole(from_path, to_path, most_copied, &copying.from);
     if (code)
         return code;
+    copying.has_source = look_at_source(from_path, &copying.source);
     code = in_one_state(copying.from, copy_once, &copying);
     code = code ? code : show(&copying);
-    code = destination_close(copying.to, code);
+    code = flush(copying.to, code);
+    if (code == DONE)
+        give_to_group(&copying);
+    sfs_discard(copying.to);
     sfs_discard(copying.from);
     return code;
 }

@@ -12,8 +12,10 @@
 
 struct acl {
     ssize_t n; /* entries; 0: there is no ACL; -1: it cannot be read */
-    struct posix_acl_xattr_header header;
-    struct posix_acl_xattr_entry entry[ACL_ENTRIES];
+    struct {
+        struct posix_acl_xattr_header header;
+        struct posix_acl_xattr_entry entry[ACL_ENTRIES];
+    } stored;
 };
 
 static ssize_t get(int fd, void *bytes, size_t n)
@@ -31,20 +33,20 @@ static void read_acl(int fd, const struct stat *st, struct acl *acl)
     acl->n = 0;
     if (S_ISLNK(st->st_mode) || !(st->st_mode & (S_IRWXG | S_IRWXO)))
         return;
-    ssize_t n = get(fd, &acl->header, sizeof(acl->header) + sizeof(acl->entry));
+    ssize_t n = get(fd, &acl->stored, sizeof(acl->stored));
     if (n < 0) {
         acl->n = errno == ENODATA || errno == EOPNOTSUPP ? 0 : -1;
         return;
     }
-    n -= (ssize_t)sizeof(acl->header);
-    bool is_known = n > 0 && n % (ssize_t)sizeof(*acl->entry) == 0 &&
-                    le32toh(acl->header.a_version) == POSIX_ACL_XATTR_VERSION;
-    acl->n = is_known ? n / (ssize_t)sizeof(*acl->entry) : -1;
+    n -= (ssize_t)sizeof(acl->stored.header);
+    bool is_known = n > 0 && n % (ssize_t)sizeof(*acl->stored.entry) == 0 &&
+                    le32toh(acl->stored.header.a_version) == POSIX_ACL_XATTR_VERSION;
+    acl->n = is_known ? n / (ssize_t)sizeof(*acl->stored.entry) : -1;
 }
 
 static unsigned tag_of(const struct acl *acl, ssize_t i)
 {
-    return le16toh(acl->entry[i].e_tag);
+    return le16toh(acl->stored.entry[i].e_tag);
 }
 
 static bool is_masked(unsigned tag)
@@ -58,8 +60,8 @@ static mode_t rights_of(const struct acl *acl, ssize_t i)
     mode_t mask = MODE_BITS;
     for (ssize_t j = 0; j < acl->n && is_masked(tag_of(acl, i)); j++)
         if (tag_of(acl, j) == ACL_MASK)
-            mask = le16toh(acl->entry[j].e_perm);
-    return le16toh(acl->entry[i].e_perm) & mask & MODE_BITS;
+            mask = le16toh(acl->stored.entry[j].e_perm);
+    return le16toh(acl->stored.entry[i].e_perm) & mask & MODE_BITS;
 }
 
 void acl_narrow(int fd, struct stat *st)
@@ -93,12 +95,12 @@ static bool lets_write(const struct acl *acl, const struct stat *st, uid_t user,
                        bool (*is_member)(uid_t, gid_t))
 {
     for (ssize_t i = 0; i < acl->n; i++)
-        if (tag_of(acl, i) == ACL_USER && le32toh(acl->entry[i].e_id) == user)
+        if (tag_of(acl, i) == ACL_USER && le32toh(acl->stored.entry[i].e_id) == user)
             return rights_of(acl, i) & S_IWOTH;
     bool is_in = false;
     for (ssize_t i = 0; i < acl->n; i++) {
         unsigned tag = tag_of(acl, i);
-        gid_t group = tag == ACL_GROUP ? le32toh(acl->entry[i].e_id) : st->st_gid;
+        gid_t group = tag == ACL_GROUP ? le32toh(acl->stored.entry[i].e_id) : st->st_gid;
         if ((tag != ACL_GROUP && tag != ACL_GROUP_OBJ) || !is_member(user, group))
             continue;
         is_in = true;
@@ -130,4 +132,9 @@ int acl_remove(int fd, const struct stat *st, bool *has_one)
     if (fchmod(fd, st->st_mode & S_IRWXU) < 0)
         return -errno;
     return fremovexattr(fd, NAME) < 0 && errno != ENODATA ? -errno : 0;
+}
+
+mode_t acl_without_group(mode_t mode)
+{
+    return mode & ~(mode_t)(S_IRWXG & ~(mode << 3));
 }

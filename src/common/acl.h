@@ -30,4 +30,7 @@ bool acl_lets_write(int fd, const struct stat *st, uid_t user, bool (*is_member)
  * mode. The descriptor is no O_PATH. Errors of fchmod(2) and fremovexattr(2). */
 int acl_remove(int fd, const struct stat *st, bool *has_one);
 
+/* Permission bits of which the group has no more than others: of a file that got another group. */
+mode_t acl_without_group(mode_t mode);
+
 #endif

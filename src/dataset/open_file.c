@@ -232,7 +232,7 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
 {
     struct store *store;
     bool replace = options && options->replace;
-    int error = options && options->mode ? store_create_as(path, replace, options->mode, &store)
+    int error = options && options->mode ? store_create_as(path, replace, options->mode, NULL, &store)
                                          : store_create(path, replace, &store);
     return error ? error : file_over(store, NULL, options, true, file);
 }

@@ -205,9 +205,10 @@ int store_create(const char *path, bool replace, struct store **out)
     return create_as_before(path, replace, NULL, out);
 }
 
-int store_create_as(const char *path, bool replace, mode_t mode, struct store **out)
+int store_create_as(const char *path, bool replace, mode_t mode, const struct stat *like,
+                    struct store **out)
 {
-    return create(path, replace, NULL, mode, NULL, out);
+    return create(path, replace, NULL, mode, like, out);
 }
 
 int create_in_place_of(const char *path, const struct stat *replaced, struct store **out)

@@ -30,6 +30,7 @@ struct image {
     char *backing;
     bool replace;       /* whatever stands where the backing file is to be */
     mode_t mode;        /* of a new backing file; 0: not chosen */
+    bool is_like;       /* it gets the group that the store's `st` says */
     bool unbacked;      /* the backing file is not as the image is */
     int folder;         /* that it was, or is being, written to last; -1: not yet */
     char *written;      /* where, without symbolic links */
@@ -149,6 +150,7 @@ static int set_backing(struct image *image, const struct store_image *how)
 {
     image->replace = how->replace;
     image->mode = how->mode;
+    image->is_like = how->st;
     image->unbacked = how->backing && !how->from;
     image->backing = how->backing ? strdup(how->backing) : NULL;
     if (how->backing && !image->backing)
@@ -348,15 +350,17 @@ static bool is_backed(const struct image *image)
            st.st_dev == image->backed.st_dev && st.st_ino == image->backed.st_ino;
 }
 
-static int create_backing(const struct image *image, struct store **to)
+static int create_backing(const struct store *store, struct store **to)
 {
+    const struct image *image = store->image;
     char *place = NULL;
     int error = image->folder < 0 ? 0 : place_backing(image, &place);
     const char *path = place ? place : image->backing;
     if (!error && place && is_backed(image))
         error = create_in_place_of(path, &image->backed, to);
     else if (!error && image->mode)
-        error = store_create_as(path, image->replace, image->mode, to);
+        error = store_create_as(path, image->replace, image->mode,
+                                image->is_like ? &store->st : NULL, to);
     else if (!error)
         error = store_create(path, image->replace, to);
     free(place);
@@ -369,7 +373,7 @@ int image_write_back(struct store *store)
     struct store *to;
     if (!image->unbacked || store->committed_end == 0)
         return 0;
-    int error = create_backing(image, &to);
+    int error = create_backing(store, &to);
     if (error)
         return error;
     error = copy_to(store, to);

@@ -8,11 +8,6 @@
 #include "common/acl.h"
 #include "store/private.h"
 
-mode_t without_group(mode_t mode)
-{
-    return mode & ~(mode_t)(S_IRWXG & ~(mode << 3));
-}
-
 int rights_give(int fd, gid_t group, mode_t mode)
 {
     struct stat st;
@@ -23,6 +18,6 @@ int rights_give(int fd, gid_t group, mode_t mode)
     if (error)
         return error;
     if (st.st_gid != group && fchown(fd, (uid_t)-1, group) < 0)
-        mode = without_group(mode);
+        mode = acl_without_group(mode);
     return fchmod(fd, mode) < 0 ? -errno : 0;
 }

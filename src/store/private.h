@@ -317,9 +317,6 @@ int neighbour_open(struct store *store, const char *path, bool or_new);
 
 /* ---- new_file_rights.c ---- */
 
-/* Permission bits of which the group has no more than others. */
-mode_t without_group(mode_t mode);
-
 /* Gives a new file, which so far only its owner may open, a group and a mode, and takes the ACL away
  * that its folder has given it. If the user may not give it to the group, that has no more
  * permissions than others. Errors of fchmod(2), fremovexattr(2). */

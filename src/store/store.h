@@ -150,10 +150,12 @@ enum store_recovered store_recovered(const struct store *store);
  * first commit gives it its own, and vanishes if the store is closed before; those that programs
  * have left which died are removed now. replace: whether that commit
  * may replace a file at path; else -EEXIST, now or then. -EBUSY: the one to be replaced is being
- * written. store_create_as: with these permission bits, less the umask; store_create: with the group and those of
- * the file that it replaces, or 0666. */
+ * written. store_create_as: with these permission bits, less the umask or, with the group of a file
+ * that it is to be like, exactly (NULL: none); store_create: like the file that it replaces, or
+ * 0666. What cannot be given that group has no more permissions for its group than for others. */
 int store_create(const char *path, bool replace, struct store **store);
-int store_create_as(const char *path, bool replace, mode_t mode, struct store **store);
+int store_create_as(const char *path, bool replace, mode_t mode, const struct stat *like,
+                    struct store **store);
 
 /* How a file that lives in memory is held. */
 struct store_image {
@@ -167,7 +169,8 @@ struct store_image {
     bool replace;          /* even the first time, if there is one */
     struct store *from;    /* or the first time that of this one, from which the bytes come */
     mode_t mode;           /* permission bits of a new one, less the umask; 0: 0666 */
-    const struct stat *st; /* what store_stat says; NULL: something sensible */
+    const struct stat *st; /* what store_stat says, and what a new backing file with a mode is like;
+                            * NULL: something sensible */
 };
 
 /* A store in memory, of the n bytes that are given, or (NULL) a new one. Its commits need no disk:

@@ -144,7 +144,7 @@ static int narrow(const struct stat *file, int fd)
         return -errno;
     mode_t most = (file->st_mode & 0066) | S_IRUSR | S_IWUSR;
     if (st.st_gid != file->st_gid)
-        most = without_group(most);
+        most = acl_without_group(most);
     bool is_wider = st.st_mode & 0777 & ~most;
     int error = acl_remove(fd, &st, &had_acl);
     if (error || (!is_wider && !had_acl))

@@ -4,6 +4,7 @@ him."""
 import errno
 import os
 import stat
+import subprocess
 import time
 
 import h5py
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from acl import ACCESS, DEFAULT, has_acl, set_acl
+from conftest import BUILD
 from test_external_raw import check, fails, is_refused, make, put
-from test_neighbours import CONTENT, DAEMON, NOBODY, beside, leave_journal, refusal
+from test_neighbours import CONTENT, DAEMON, NOBODY, beside, copies, leave_journal, refusal
 from test_neighbours import check as check_replayed
 from test_owners import DATA, USER, as_user, let_in, make_file
 from test_writing import kill
@@ -241,3 +243,24 @@ def test_journals_of_those_whom_an_acl_does_not_let_write(mounts, path, tmp_path
         set_acl(path, acl)
         set_acl(journal, "u::rw,u:2:r,g::-,m::r,o::-")
         check_replayed(mounts, path)
+
+
+# Copies
+
+
+@pytest.mark.parametrize("acl, expected", [
+    (NOT_THE_GROUP, 0o600), (f"u::rw,u:{NOBODY}:rw,g::r,m::rw,o::-", 0o640),
+    (f"u::rw,u:{NOBODY}:-,g::r,m::r,o::r", 0o600), (None, 0o660)])
+@pytest.mark.parametrize("folder", [None, f"u::rwx,u:{NOBODY}:rwx,g::rwx,m::rwx,o::rwx"])
+def test_copies_let_nobody_in_whom_their_source_does_not(path, acl, expected, folder):
+    if acl:
+        set_acl(path, acl)
+    if folder:
+        set_acl(path.parent, folder, DEFAULT)
+    before = os.umask(0o002)
+    try:
+        for copy, command in copies(path, path.parent).items():
+            subprocess.run([BUILD / "sparsectl", *command], check=True, capture_output=True)
+            assert (mode(copy), copy.stat().st_gid, has_acl(copy)) == (expected, DAEMON, False), copy
+    finally:
+        os.umask(before)

@@ -303,15 +303,44 @@ def test_modes_follow_the_file(mounts, path):
 
 def test_copies_have_the_mode_of_their_source(path, tmp_path):
     os.chmod(path, 0o600)
-    sparsectl = BUILD / "sparsectl"
-    commands = {"repack": ["repack", path, tmp_path / "repack.h5"],
-                "import": ["import", path, tmp_path / "import.h5", "--undefined", "0"],
-                "template": ["create", tmp_path / "template.h5", "/new", "--dims", "2,3", "--dtype", "uint8",
-                             "--template", path]}
-    commands["import"][1:3] = [f"{path}:/d", f"{tmp_path / 'import.h5'}:/d"]
-    for name, command in commands.items():
-        subprocess.run([sparsectl, *command], check=True, capture_output=True)
-        assert stat.S_IMODE((tmp_path / f"{name}.h5").stat().st_mode) == 0o600, name
+    for copy, command in copies(path, tmp_path).items():
+        subprocess.run([BUILD / "sparsectl", *command], check=True, capture_output=True)
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600, copy
+
+
+def copies(path, folder):
+    """The commands that copy it, and where to."""
+    return {folder / "repack.h5": ["repack", path, folder / "repack.h5"],
+            folder / "import.h5": ["import", f"{path}:/d", f"{folder / 'import.h5'}:/d"],
+            folder / "template.h5": ["create", folder / "template.h5", "/new", "--dims", "2,3", "--dtype", "uint8",
+                                     "--template", path]}
+
+
+@pytest.mark.parametrize("mode, owner, groups, copied_mode, copied_group", [
+    (0o640, 0, "1,1000", 0o640, DAEMON), (0o644, 0, "1,1000", 0o644, DAEMON), (0o640, 1000, "1000", 0o600, 1000),
+    (0o664, 1000, "1000", 0o644, 1000), (0o604, 1000, "1000", 0o604, 1000), (0o604, 1000, "1,1000", 0o604, DAEMON)])
+def test_copies_are_of_the_group_of_their_source(path, mode, owner, groups, copied_mode, copied_group):
+    """Or show their own group no more than others: it is another one."""
+    os.chown(path, owner, DAEMON)
+    os.chmod(path, mode)
+    sparsectl = shutil.copy(BUILD / "sparsectl", path.parent)  # the build may be closed to others
+    for copy, command in copies(path, path.parent).items():
+        subprocess.run(["setpriv", "--reuid=1000", "--regid=1000", f"--groups={groups}", "sh", "-c",
+                        'umask 002; exec "$@"', "sh", sparsectl, *command], check=True, capture_output=True)
+        st = copy.stat()
+        assert (stat.S_IMODE(st.st_mode), st.st_uid, st.st_gid) == (copied_mode, 1000, copied_group), copy
+
+
+def test_what_is_copied_to_keeps_its_group(path):
+    """It is there already: whoever made it has decided that."""
+    os.chown(path, 0, DAEMON)
+    there = path.with_name("there.h5")
+    with h5py.File(there, "w") as f:
+        f["other"] = 1
+    os.chown(there, 0, NOBODY)
+    os.chmod(there, 0o660)
+    subprocess.run([BUILD / "sparsectl", "import", f"{path}:/d", f"{there}:/d"], check=True, capture_output=True)
+    assert (stat.S_IMODE(there.stat().st_mode), there.stat().st_gid) == (0o660, NOBODY)
 
 
 @pytest.mark.parametrize("what", ["raw data", "source", "nobody's"])

@@ -1473,6 +1473,31 @@ static void what_was_changed_since_is_not_replaced(void **state)
     assert_int_equal(known.st_size, 0);
 }
 
+/* Whatever the umask is; of its group, too, or that sees no more than others. */
+static void what_replaces_a_file_has_its_mode(void **state)
+{
+    (void)state;
+    static const gid_t group = 1;
+    struct store *store;
+    struct stat st;
+    bool is_root = geteuid() == 0;
+    for (int i = 0; i < 2; i++) {
+        mode_t mode = i ? 0604 : 0640;
+        assert_int_equal(system("echo precious > d"), 0);
+        assert_int_equal(is_root ? chown("d", 0, group) : 0, 0);
+        assert_int_equal(chmod("d", mode), 0);
+        mode_t mask = umask(i ? 077 : 0);
+        assert_int_equal(
+            i ? create_in_place_of("d", NULL, &store) : store_create("d", true, &store), 0);
+        umask(mask);
+        assert_int_equal(store_commit(store), 0);
+        store_close(store);
+        assert_int_equal(stat("d", &st), 0);
+        assert_int_equal(st.st_mode & 0777, mode);
+        assert_int_equal(st.st_gid, is_root ? group : getegid());
+    }
+}
+
 /* What a lock(2) of this operation gets while the store is open. */
 static bool can_lock(const char *path, int operation)
 {
@@ -1702,7 +1727,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(a_new_store_appears_with_its_first_commit),
           cmocka_unit_test(a_file_is_replaced_only_if_that_is_wanted),
           cmocka_unit_test(what_was_changed_since_is_not_replaced),
-          cmocka_unit_test(a_writer_is_alone),
+          cmocka_unit_test(what_replaces_a_file_has_its_mode), cmocka_unit_test(a_writer_is_alone),
           cmocka_unit_test(file_systems_without_locks_are_no_error_unless_that_is_wanted),
           cmocka_unit_test(unfinished_new_files_are_removed),
           cmocka_unit_test(the_journal_stands_beside_the_file_and_not_beside_a_link),
