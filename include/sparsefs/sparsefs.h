@@ -87,7 +87,7 @@ struct sfs_options {
     /* What is read is shown to other users than the one that the process runs as. Such files of
      * another owner than the HDF5 file are then refused, unless they are in external_files and all
      * users may read them; so are those that some users who may read the HDF5 file may not read or
-     * find. If root runs this, HDF5 files of other owners are refused, too (-EPERM), unless
+     * find. If root runs this, HDF5 files that others may write are refused, too (-EPERM), unless
      * hdf5_worker or is_trusted is set. */
     bool for_others;
     /* libhdf5 works on it, and on files that it leads to, in processes of their own; see
@@ -243,7 +243,7 @@ SFS_API int sfs_open_linked(struct sfs_file *from, const char *name, struct sfs_
 /* The same for a name that is not trusted: only regular files in the folder of `from` or
  * below, or in options->external_files, are opened; if `from` was opened so itself, in the folder
  * of the file where this began. -EXDEV: the name leads elsewhere; -EPERM: others would see what
- * they may not (options->for_others); -EKEYREJECTED: this runs as root, and the owner of the file is another user;
+ * they may not (options->for_others); -EKEYREJECTED: this runs as root, and others may write the file;
  * -ELOOP: too many files have led there. */
 SFS_API int sfs_open_beneath(struct sfs_file *from, const char *name, struct sfs_file **file);
 

@@ -50,7 +50,7 @@ static int set_reach(struct store *store, const struct sfs_options *options, boo
 }
 
 /* Where what libhdf5 does is done as root, for whoever looks on, and nothing confines it, its files
- * are root's, or somebody has said that he trusts who made them. */
+ * are root's, and only root may write them, or somebody has said that he trusts who made them. */
 static int limit(const struct sfs_file *file, const struct sfs_options *options)
 {
     struct stat st;
@@ -59,12 +59,12 @@ static int limit(const struct sfs_file *file, const struct sfs_options *options)
     int error = set_reach(file->store, options, is_of_root);
     if (!error && is_of_root)
         error = store_stat(file->store, &st);
-    if (error || !is_of_root || st.st_uid == 0)
+    if (error || !is_of_root || store_is_roots(&st))
         return error;
     store_say(file->store, NULL,
-              "it is the file of user %u: libhdf5 would read it as root, and others look on "
+              "it is the file of user %u%s: libhdf5 would read it as root, and others look on "
               "(allow_other): mount it with trust, or without hdf5=inside",
-              (unsigned)st.st_uid);
+              (unsigned)st.st_uid, st.st_uid == 0 ? ", and others may write it" : "");
     return -EPERM;
 }
 
@@ -232,8 +232,9 @@ int sfs_create(const char *path, const struct sfs_options *options, struct sfs_f
 {
     struct store *store;
     bool replace = options && options->replace;
-    int error = options && options->mode ? store_create_as(path, replace, options->mode, NULL, &store)
-                                         : store_create(path, replace, &store);
+    int error = options && options->mode
+                    ? store_create_as(path, replace, options->mode, NULL, &store)
+                    : store_create(path, replace, &store);
     return error ? error : file_over(store, NULL, options, true, file);
 }
 

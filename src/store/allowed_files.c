@@ -364,11 +364,13 @@ static int judge(const struct store *store, const struct folders *folders, enum 
                                              : 0;
     if (!error && !S_ISREG(found->st.st_mode))
         error = -EINVAL;
-    if (!error)
+    if (!error) {
+        found->is_roots = store_is_roots(&found->st);
         acl_narrow(fd, &found->st);
+    }
     if (!error)
         error = check_shown(store, folders, path, &found->st);
-    if (!error && store->reach.allowed.is_of_root && lead != STORE_RAW && found->st.st_uid != 0)
+    if (!error && store->reach.allowed.is_of_root && lead != STORE_RAW && !found->is_roots)
         error = -EKEYREJECTED;
     found->path = error ? NULL : path;
     found->fd = fd;
@@ -494,8 +496,9 @@ const char *store_refusal(int error)
     case -EPERM:
         return "others would see what its owner does not let them see (allow_other)";
     case -EKEYREJECTED:
-        return "libhdf5 would read another user's file as root, and others look on (allow_other): "
-               "mount with ro, or trust";
+        return "libhdf5 would read another user's file as root, or one that others may write, and "
+               "others "
+               "look on (allow_other): mount with ro, or trust";
     case -ELOOP:
         return "too many files or links lead there";
     default:

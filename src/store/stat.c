@@ -42,6 +42,11 @@ int store_stat_shown(const struct store *store, struct stat *st)
     return error;
 }
 
+bool store_is_roots(const struct stat *st)
+{
+    return st->st_uid == 0 && !(st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
 int store_statvfs(const struct store *store, struct statvfs *st)
 {
     if (!store->image)

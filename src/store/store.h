@@ -248,7 +248,7 @@ struct store_reach {
      * unless they are in `files` and everybody may read them; and those that fewer may read, or find. */
     bool for_others;
     mode_t shown;
-    bool is_of_root; /* files of others than root are refused, but for raw data */
+    bool is_of_root; /* files that others than root may write are refused, but for raw data */
 };
 
 /* Errors of realpath(3). */
@@ -263,12 +263,13 @@ struct store_found {
     int fd; /* says only what file it is */
     char *path;
     struct stat st; /* the mode as store_stat_shown has it */
+    bool is_roots;  /* only root may write it */
 };
 
 /* -ENOENT: there is none; -EINVAL: it is no regular file; others of open(2) and fcntl(2), which say nothing of the file
  * (-EMFILE); -ENOMEM; and refusals:
  * -EXDEV: it leads elsewhere, -EDEADLK: into a mount of sparsefs, -EPERM: it would show too much,
- * -EKEYREJECTED: it is not root's, -ELOOP: by too many files or symbolic links. *found only if 0 is
+ * -EKEYREJECTED: others than root may write it, -ELOOP: by too many files or symbolic links. *found only if 0 is
  * returned: then the caller calls store_found_free. It does not wait for a fifo, nor for a commit.
  */
 int store_find(const struct store *store, enum store_lead lead, const char *name,
@@ -307,6 +308,10 @@ int store_stat(const struct store *store, struct stat *st);
 
 /* The same, but for permissions of group and others that an ACL keeps from some of them (common/acl.h). */
 int store_stat_shown(const struct store *store, struct stat *st);
+
+/* Whether only root may write a file, by what stat(2) says of it: with an ACL the group's bits are the mask, which lets
+ * somebody. */
+bool store_is_roots(const struct stat *st);
 
 /* Permission bits that all files have which were found for it, or for those that it has led to. */
 mode_t store_mode_led_to(const struct store *store);

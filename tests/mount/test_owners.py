@@ -1,5 +1,6 @@
 """Whose files are shown to whom, and read by whom: root who mounts for others, users who mount their own."""
 import errno
+import gzip
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import files
+from acl import set_acl
 from conftest import BUILD, SPARSEFS
 from test_external_raw import check, is_refused, make
 from test_neighbours import NOBODY, Swapping
@@ -50,6 +52,39 @@ def test_root_reads_files_of_others_for_others_when_told_so(mounts, tmp_path, op
         os.chown(path, owner, owner)
         mount = mounts(path, others, *options, expect_log=True)
         check(mount, DATA)
+        mount.unmount()
+
+
+@needs_root
+@pytest.mark.parametrize("bits, acl, group, refused", [
+    (0o666, None, 0, True), (0o664, None, USER, True), (0o646, None, 0, True), (0o644, None, 0, False),
+    (0o600, f"u::rw,u:{USER}:rw,g::r,m::rw,o::r", 0, True), (0o600, f"u::rw,u:{USER}:rw,g::r,m::r,o::r", 0, False)])
+def test_root_reads_files_that_others_may_write_when_told_so(mounts, tmp_path, bits, acl, group, refused):
+    """Root's name on them says nothing of what is in them."""
+    path = make_file(tmp_path / "x.h5", 0)
+    os.chmod(path, bits)
+    os.chown(path, 0, group)
+    if acl:
+        set_acl(path, acl)
+    with gzip.open(tmp_path / "x.h5.gz", "wb") as packed:
+        packed.write(path.read_bytes())
+    shutil.copystat(path, tmp_path / "x.h5.gz")
+    os.chown(tmp_path / "x.h5.gz", 0, group)
+    leading = make_file(tmp_path / "y.h5", 0)
+    with h5py.File(leading, "a") as f:
+        f["link"] = h5py.ExternalLink("x.h5", "/d")
+    if refused:
+        for name in path, tmp_path / "x.h5.gz":
+            code, said = refusal(name, tmp_path, "allow_other,hdf5=inside")
+            assert code == 1 and f"user 0, and others may write it: {TRUST}" in said, said
+    for given in "trust", "nosuid":
+        for name in path, tmp_path / "x.h5.gz":
+            if given == "trust" or not refused:
+                mount = mounts(name, "default", "allow_other,hdf5=inside", given, expect_log=True)
+                check(mount, DATA)
+                mount.unmount()
+        mount = mounts(leading, "default", "allow_other,hdf5=inside", given, expect_log=True)
+        assert os.path.islink(mount / "link") is (refused and given != "trust")
         mount.unmount()
 
 
