@@ -187,10 +187,10 @@ static int load_opened(struct load *load, struct loaded *loaded)
         load->bytes = bytes;
     *loaded = (struct loaded){.bytes = load->bytes, .n = load->n};
     loaded->has_st = fstat(load->fd, &loaded->st) == 0 && S_ISREG(loaded->st.st_mode);
-    mode_t writers = loaded->has_st ? loaded->st.st_mode & (S_IWGRP | S_IWOTH) : 0;
+    struct stat narrow = loaded->st;
     if (loaded->has_st)
-        acl_narrow(load->fd, &loaded->st);
-    loaded->st.st_mode |= writers;
+        acl_narrow(load->fd, &narrow);
+    loaded->shown = narrow.st_mode | (loaded->st.st_mode & (S_IWGRP | S_IWOTH));
     return 0;
 }
 

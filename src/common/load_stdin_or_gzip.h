@@ -11,8 +11,9 @@
 struct loaded {
     void *bytes; /* the caller frees them; NULL: there are none */
     size_t n;
-    struct stat st; /* the mode without what an ACL keeps from some of group and others, but for
-                     * writing: an image is not written to, and who may write the file counts */
+    struct stat st;
+    mode_t shown; /* its mode without what an ACL keeps from some of group and others, but for
+                   * writing: an image is not written to, and who may write the file counts */
     bool has_st;    /* it came from a file */
 };
 

@@ -106,7 +106,9 @@ static int open_loaded(struct store *from, void *bytes, size_t n, bool is_backed
     how.copy = image->callbacks;
     how.backing = is_backed ? how.name : NULL;
     how.from = is_backed ? from : NULL;
-    how.st = store_stat_shown(from, &st) == 0 ? &st : NULL;
+    bool is_for_others = options && options->for_others;
+    int unknown = (is_for_others ? store_stat_shown : store_stat)(from, &st);
+    how.st = unknown ? NULL : &st;
     int error = store_open_image(bytes, n, &how, &store);
     if (error)
         return error;

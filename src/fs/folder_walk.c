@@ -49,6 +49,7 @@ struct folder {
     int fd;
     dev_t device;
     bool is_local;            /* its state can be read without asking another host */
+    bool is_for_others;       /* ACLs are looked at */
     pthread_mutex_t lock;     /* guards what follows */
     struct known_kind *kinds; /* some by each hash of an inode */
     unsigned next_kind;       /* the entry of a full bucket to be replaced next */
@@ -66,7 +67,7 @@ static bool is_local(int fd)
     return found;
 }
 
-int folder_create(const char *path, struct folder **out)
+int folder_create(const char *path, bool is_for_others, struct folder **out)
 {
     struct stat st;
     struct folder *folder = calloc(1, sizeof(*folder));
@@ -76,6 +77,7 @@ int folder_create(const char *path, struct folder **out)
     folder->fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     int error = folder->fd < 0 || fstat(folder->fd, &st) < 0 ? -errno : 0;
     folder->path = strdup(path);
+    folder->is_for_others = is_for_others;
     folder->kinds = calloc(KINDS, sizeof(*folder->kinds));
     if (!error && (!folder->path || !folder->kinds))
         error = -ENOMEM;
@@ -150,7 +152,8 @@ static bool find_kind(const struct folder *folder, struct stat *st, bool *is_hdf
 static void look_at_acl(const struct folder *folder, int found, struct stat *st)
 {
     bool is_hdf5;
-    if (!S_ISREG(st->st_mode) || !find_kind(folder, st, &is_hdf5))
+    bool is_unknown = !S_ISREG(st->st_mode) || !find_kind(folder, st, &is_hdf5);
+    if (is_unknown && folder->is_for_others)
         acl_narrow(found, st);
 }
 

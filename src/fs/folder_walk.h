@@ -20,8 +20,9 @@ enum folder_kind {
     FOLDER_SYMLINK,
 };
 
-/* path is copied. Errors of open(2); -ENOMEM. */
-int folder_create(const char *path, struct folder **folder);
+/* path is copied. is_for_others: modes are without what an ACL keeps from some of those they are for
+ * (common/acl.h). Errors of open(2); -ENOMEM. */
+int folder_create(const char *path, bool is_for_others, struct folder **folder);
 void folder_destroy(struct folder *folder); /* NULL is fine */
 
 /* As folder_create was given it; valid until folder_destroy. */
@@ -30,8 +31,7 @@ const char *folder_path(const struct folder *folder);
 int folder_statvfs(const struct folder *folder, struct statvfs *st);
 
 /* A descriptor that only says what a path leads to (O_PATH), or -errno: -ENOENT also for what is
- * not shown. The path is relative to the folder, "" is the folder itself. Here and in what follows the
- * mode is without what an ACL keeps from some of those it is for (common/acl.h). */
+ * not shown. The path is relative to the folder, "" is the folder itself. */
 int folder_find(const struct folder *folder, const char *path, struct stat *st);
 
 /* The same of a name in a directory that is open. */

@@ -42,6 +42,11 @@ int store_stat_shown(const struct store *store, struct stat *st)
     return error;
 }
 
+bool store_is_for_others(const struct store *store)
+{
+    return store->reach.allowed.for_others;
+}
+
 bool store_is_roots(const struct stat *st)
 {
     return st->st_uid == 0 && !(st->st_mode & (S_IWGRP | S_IWOTH));

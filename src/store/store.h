@@ -309,6 +309,9 @@ int store_stat(const struct store *store, struct stat *st);
 /* The same, but for permissions of group and others that an ACL keeps from some of them (common/acl.h). */
 int store_stat_shown(const struct store *store, struct stat *st);
 
+/* Whether others look on (store_reach). */
+bool store_is_for_others(const struct store *store);
+
 /* Whether only root may write a file, by what stat(2) says of it: with an ACL the group's bits are the mask, which lets
  * somebody. */
 bool store_is_roots(const struct stat *st);

@@ -94,6 +94,21 @@ def test_a_folder_for_others(mounts, path, options):
             assert (as_user(f"cat {mount / name}", DAEMON).returncode == 0) is may, name
 
 
+@pytest.mark.parametrize("what", ["file", "gzip", "folder"])
+def test_a_mount_for_oneself_has_the_mode_that_is_there(mounts, path, what):
+    """Whoever mounts has opened the file: an ACL that lets him must not keep him out of his mount."""
+    if what == "gzip":
+        subprocess.run(["gzip", path], check=True)
+        path = path.with_name("a.h5.gz")
+    set_acl(path, NOT_THE_GROUP)
+    for options, shown in (("ro",), 0o440), (("ro", "allow_other"), 0o400):
+        mount = mounts(path.parent if what == "folder" else path, *options, expect_log=True)
+        names = [mount / "a.h5", mount / "a.h5/d/frames/1.raw"] if what == "folder" else [mount / "d/frames/1.raw"]
+        for name in names * 2:
+            assert mode(name) & 0o666 == shown, name
+        mount.unmount()
+
+
 @pytest.mark.parametrize("acl, shown", [
     (f"u::r,u:{NOBODY}:r,g::-,m::r,o::-", False),
     (f"u::r,u:{NOBODY}:r,g::r,m::r,o::-", True),

@@ -321,7 +321,7 @@ static int open_and_serve_folder(struct options *options, struct keeper *keeper)
     if (!file_options.external_files && !options->allow_other)
         file_options.external_files = options->file;
     allow_descriptors(options->max_open);
-    int error = folder_create(options->file, &folder);
+    int error = folder_create(options->file, options->allow_other, &folder);
     if (!error)
         error = together_create(&file_options, &together);
     if (!error)

@@ -19,6 +19,8 @@ static int open_image(const struct options *options, struct sfs_options *file_op
         return error;
     struct sfs_image_options image = {
         .name = options->file, .is_of_file = true, .st = loaded.has_st ? &loaded.st : NULL};
+    if (options->allow_other)
+        loaded.st.st_mode = loaded.shown;
     file_options->image = &image;
     error = sfs_open_image(loaded.bytes, loaded.n, SFS_IMAGE_DONT_COPY, file_options, file);
     if (error)
