@@ -194,6 +194,13 @@ static int load_opened(struct load *load, struct loaded *loaded)
     return 0;
 }
 
+/* Anything else may have taken the name of what was looked at (load_is_wanted). */
+static int check_regular(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) < 0 ? -errno : S_ISREG(st.st_mode) ? 0 : -EINVAL;
+}
+
 int load_image(const char *path, size_t limit, const char *advice, struct loaded *loaded)
 {
     struct load *load = calloc(1, sizeof(*load));
@@ -203,8 +210,8 @@ int load_image(const char *path, size_t limit, const char *advice, struct loaded
     load->advice = advice;
     load->limit = limit < SIZE_MAX ? limit : SIZE_MAX - 1;
     bool is_file = !is_standard_input(path);
-    load->fd = is_file ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
-    int error = load->fd < 0 ? -errno : 0;
+    load->fd = is_file ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : STDIN_FILENO;
+    int error = load->fd < 0 ? -errno : is_file ? check_regular(load->fd) : 0;
     if (error)
         log_error("%s: %s", path, strerror(-error));
     else

@@ -25,8 +25,8 @@ size_t load_default_limit(void);
 
 /* Reads all of standard input or a file, and inflates it if it is compressed. Errors are logged:
  * -EFBIG: it has more than limit bytes, and `advice` is added to that, what allows more; -EILSEQ:
- * what is compressed is damaged or cut short; -EPERM: standard input is a terminal; -ENOMEM and
- * those of open(2) and read(2). */
+ * what is compressed is damaged or cut short; -EPERM: standard input is a terminal; -EINVAL: the path is not
+ * that of a regular file; -ENOMEM and those of open(2) and read(2). */
 int load_image(const char *path, size_t limit, const char *advice, struct loaded *loaded);
 
 #endif

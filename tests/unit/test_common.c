@@ -14,7 +14,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #undef fail /* sparsectl has one of its own */
@@ -22,6 +24,7 @@
 #include "common/descriptors.h"
 #include "common/float_text.h"
 #include "common/json.h"
+#include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
 #include "common/mounts.h"
 
@@ -227,9 +230,30 @@ static void a_table_of_mounts_that_cannot_be_read_says_nothing(void **state)
     assert_int_equal(mounts_is_sparsefs(8, 1), 0); /* a disk */
 }
 
+/* ---- Compressed files ---- */
+
+/* Somebody exchanges a compressed file after it was looked at. */
+static void an_image_that_became_a_fifo_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct loaded loaded;
+    assert_int_equal(mkfifo("image.h5.gz", 0600), 0);
+    pid_t writer = fork();
+    assert_true(writer >= 0);
+    if (writer == 0) {
+        int fd = open("image.h5.gz", O_WRONLY); /* whoever waits for it is let go, with bytes */
+        _exit(fd >= 0 && write(fd, "image", 5) == 5 ? 0 : 1);
+    }
+    int error = load_image("image.h5.gz", SIZE_MAX, "", &loaded);
+    kill(writer, SIGKILL);
+    assert_int_equal(waitpid(writer, NULL, 0), writer);
+    assert_int_equal(error, -EINVAL);
+}
+
 TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
           cmocka_unit_test(json_has_no_control_characters),
           cmocka_unit_test(only_after_a_signal_nothing_is_changed),
           cmocka_unit_test(numbers_have_the_fewest_digits),
           cmocka_unit_test(a_signal_does_not_keep_a_descriptor_from_being_sent),
-          cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing))
+          cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing),
+          cmocka_unit_test(an_image_that_became_a_fifo_is_not_waited_for))
