@@ -8,6 +8,8 @@
 #define MOUNTS "/proc/self/mountinfo"
 #define TYPE   "fuse.sparsefs"
 
+#define DEVICE_BYTES 24
+
 /* Blanks and backslashes are written as \ and three octal digits. */
 static void decode(char *text)
 {
@@ -91,4 +93,74 @@ int mounts_is_sparsefs(unsigned major, unsigned minor)
         error = -errno;
     mounts_end(&mounts);
     return found ? 1 : error;
+}
+
+/* ---- Ways ---- */
+
+struct entry {
+    int id, parent;
+    char device[DEVICE_BYTES]; /* of its file system */
+};
+
+struct entries {
+    struct entry *entry;
+    size_t n;
+};
+
+static void read_entries(struct entries *entries)
+{
+    struct entry entry, *more;
+    char *line = NULL;
+    size_t size = 0;
+    FILE *table = fopen(MOUNTS, "re");
+    *entries = (struct entries){0};
+    while (table && getline(&line, &size, table) >= 0) {
+        if (sscanf(line, "%d %d %23s", &entry.id, &entry.parent, entry.device) != 3)
+            continue;
+        more = reallocarray(entries->entry, entries->n + 1, sizeof(*more));
+        if (!more)
+            break;
+        entries->entry = more;
+        more[entries->n++] = entry;
+    }
+    if (table)
+        fclose(table);
+    free(line);
+}
+
+static const struct entry *find(const struct entries *entries, int id)
+{
+    for (size_t i = 0; i < entries->n; i++)
+        if (entries->entry[i].id == id)
+            return &entries->entry[i];
+    return NULL;
+}
+
+/* The number of the mount that a descriptor is on; -1: it cannot be told. */
+static int mount_of(int fd)
+{
+    char path[40], line[128];
+    int id = -1;
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+    FILE *info = fopen(path, "re");
+    while (info && id < 0 && fgets(line, sizeof(line), info))
+        if (sscanf(line, "mnt_id: %d", &id) != 1)
+            id = -1;
+    if (info)
+        fclose(info);
+    return id;
+}
+
+bool mounts_is_on_way(int fd, int to)
+{
+    struct entries entries;
+    read_entries(&entries);
+    const struct entry *mount = find(&entries, mount_of(fd)), *at = find(&entries, mount_of(to));
+    bool is_on_way = mount && at && strcmp(mount->device, at->device) == 0;
+    for (size_t i = 0; mount && at && !is_on_way && i < entries.n; i++) {
+        is_on_way = at == mount;
+        at = find(&entries, at->parent);
+    }
+    free(entries.entry);
+    return is_on_way;
 }

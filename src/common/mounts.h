@@ -1,4 +1,4 @@
-/* The mounts of sparsefs that this process sees (proc(5), /proc/self/mountinfo). */
+/* The mounts that this process sees (proc(5), /proc/self/mountinfo): those of sparsefs, and which lead to which. */
 #ifndef SPARSEFS_COMMON_MOUNTS_H
 #define SPARSEFS_COMMON_MOUNTS_H
 
@@ -27,5 +27,9 @@ void mounts_end(struct mounts *mounts);
 /* Whether a device is that of a mount of sparsefs, or of a part of one: 1 or 0; or -errno, if the table cannot
  * be read though there is one. */
 int mounts_is_sparsefs(unsigned major, unsigned minor);
+
+/* Whether the mount that a descriptor is on is passed on the way from the root to that of another one, is that itself, or
+ * has the same file system. No file system is asked. False also: it cannot be told. */
+bool mounts_is_on_way(int fd, int to);
 
 #endif

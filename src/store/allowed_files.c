@@ -2,79 +2,23 @@
  *
  * What is found is judged, not the name that leads there: the way is walked part by part, with
  * descriptors that only say what they are, and the file at its end must lie in a folder that is
- * allowed. On the way no mount of sparsefs is entered: a daemon that waits for itself, or for one
- * that waits for it, waits for good. */
+ * allowed. On the way no mount is entered that lies outside, or is one of sparsefs (path_walk.c). The folders
+ * are those that were opened with the file, whatever has their names by now. */
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "common/acl.h"
-#include "common/mounts.h"
 #include "store/private.h"
 
-#define MOST_SYMLINKS 40 /* the kernel's limit */
-#define MOST_FOLDERS  32
 #define MOST_PREFIXES 24 /* more are ignored */
 #define MOST_DEPTH    32 /* files that lead to files */
 
 /* ---- Which folders are allowed ---- */
-
-struct folders {
-    char *path[MOST_FOLDERS]; /* absolute, without symbolic links */
-    size_t n;
-    const char *vouched; /* the one that the user has asked for; or NULL */
-    int error;           /* why not all of them could be told; or 0 */
-};
-
-/* Adds a path, which is taken over; returns the equal one that is there already, or NULL. */
-static const char *add_folder(struct folders *folders, char *path)
-{
-    size_t i = 0;
-    while (path && i < folders->n && strcmp(folders->path[i], path) != 0)
-        i++;
-    if (path && i == folders->n && i < MOST_FOLDERS)
-        return folders->path[folders->n++] = path;
-    const char *there = path && i < folders->n ? folders->path[i] : NULL;
-    free(path);
-    return there;
-}
-
-static void free_folders(struct folders *folders)
-{
-    for (size_t i = 0; i < folders->n; i++)
-        free(folders->path[i]);
-}
-
-static bool is_below(const char *folder, const char *path)
-{
-    size_t n = strlen(folder);
-    if (n > 0 && folder[n - 1] == '/') /* the root */
-        n--;
-    return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == '\0');
-}
-
-/* The deepest allowed folder above a path; NULL: there is none. */
-static const char *deepest_folder(const struct folders *folders, const char *path)
-{
-    const char *deepest = NULL;
-    for (size_t i = 0; i < folders->n; i++)
-        if (is_below(folders->path[i], path) &&
-            (!deepest || strlen(folders->path[i]) > strlen(deepest)))
-            deepest = folders->path[i];
-    return deepest;
-}
-
-static bool is_allowed(const struct folders *folders, const char *path)
-{
-    return deepest_folder(folders, path) != NULL;
-}
 
 /* The path of an open file or folder, to be freed; NULL: it has none. -ENOMEM. */
 static int path_of(int fd, char **path)
@@ -84,28 +28,60 @@ static int path_of(int fd, char **path)
     return !*path && errno == ENOMEM ? -ENOMEM : 0;
 }
 
-/* What realpath says; NULL: it leads nowhere. */
-static char *real_path(struct folders *folders, const char *path)
+/* Adds a folder by its descriptor, which is taken over, if it is not there yet. `as`, or NULL, stays the caller's. */
+static const struct folder *add_folder(struct folders *folders, int fd, const char *as)
 {
-    char *real = realpath(path, NULL);
-    if (!real && errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != ELOOP &&
-        errno != ENAMETOOLONG)
-        folders->error = -errno;
-    return real;
+    struct folder folder = {.fd = fd, .as = as}, *at = folders->folder;
+    int error = path_of(fd, &folder.path);
+    if (error)
+        folders->error = error;
+    while (folder.path && at < folders->folder + folders->n && strcmp(at->path, folder.path) != 0)
+        at++;
+    bool is_new = folder.path && at == folders->folder + folders->n && folders->n < MOST_FOLDERS;
+    if (is_new) {
+        *at = folder;
+        folders->n++;
+        return at;
+    }
+    bool is_there = folder.path && at < folders->folder + folders->n;
+    if (is_there && !at->as)
+        at->as = as;
+    close(fd);
+    free(folder.path);
+    return is_there ? at : NULL;
 }
 
-/* The folder of the name that a store has, which a symbolic link or an image may have elsewhere
- * than its file. NULL: it is a name without a folder. */
-static char *folder_of_name(struct folders *folders, const struct store *store)
+/* Adds one that was opened, or takes the error of that; those that say only that there is none are ignored. */
+static void add_opened(struct folders *folders, int fd, int error)
 {
-    if (store->image && !strchr(store->path, '/'))
-        return NULL;
-    char *copy = strdup(store->path);
-    char *folder = copy ? real_path(folders, dirname(copy)) : NULL;
-    if (!copy)
-        folders->error = -ENOMEM;
-    free(copy);
-    return folder;
+    if (!error)
+        add_folder(folders, fd, NULL);
+    else if (error != -ENOENT && error != -ENOTDIR && error != -EACCES && error != -ELOOP &&
+             error != -ENAMETOOLONG && error != -EXDEV && error != -EDEADLK)
+        folders->error = error;
+}
+
+static void add_named(struct folders *folders, const char *path)
+{
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    add_opened(folders, fd, fd < 0 ? -errno : 0);
+}
+
+/* Of one that stays open; -1: none. */
+static const struct folder *add_kept(struct folders *folders, int kept, const char *as)
+{
+    int fd = kept < 0 ? -1 : fcntl(kept, F_DUPFD_CLOEXEC, 0);
+    if (kept >= 0 && fd < 0)
+        folders->error = -errno;
+    return fd < 0 ? NULL : add_folder(folders, fd, as);
+}
+
+static void free_folders(struct folders *folders)
+{
+    for (size_t i = 0; i < folders->n; i++) {
+        close(folders->folder[i].fd);
+        free(folders->folder[i].path);
+    }
 }
 
 /* The store's folder as a descriptor; -1: it has none. Errors of fcntl(2). */
@@ -119,47 +95,51 @@ static int open_folder(const struct store *store, int *fd)
     return error;
 }
 
-static char *folder_of_file(struct folders *folders, const struct store *store)
+/* The folders of the name that the store was opened by, which a symbolic link or an image may have elsewhere than its
+ * file, and of the file. */
+static void add_own(struct folders *folders, const struct store *store)
 {
-    char *folder = NULL;
+    add_kept(folders, store->name_folder, store->name_folder_as);
     int fd, error = open_folder(store, &fd);
-    if (fd >= 0) {
-        error = path_of(fd, &folder);
-        close(fd);
-    }
+    if (fd >= 0)
+        add_folder(folders, fd, NULL);
     if (error)
         folders->error = error;
-    return folder;
+}
+
+/* A folder that is named from the one of the store's name, by the rules for files there. */
+static void add_from(struct folders *folders, const struct folders *own, const char *name)
+{
+    struct walk walk = {.folders = own, .at = -1};
+    int error = own->n > 0 ? path_walk(&walk, own->folder[0].fd, name) : -ENOENT;
+    if (error && walk.at >= 0)
+        close(walk.at);
+    add_opened(folders, walk.at, error);
 }
 
 /* The folders named by libhdf5's environment variables: whoever runs the program has set and so
  * allowed them. External raw data have a single one, without a list. */
-static void add_prefixes(struct folders *folders, const struct store *store, enum store_lead lead)
+static void add_prefixes(struct folders *folders, const struct folders *own, enum store_lead lead)
 {
     static const char origin[] = "${ORIGIN}";
     const char *value = getenv(lead == STORE_RAW ? "HDF5_EXTFILE_PREFIX" : "HDF5_VDS_PREFIX");
     bool is_wanted = value && lead != STORE_LINK && lead != STORE_ANY_LINK;
-    char *copy = is_wanted ? strdup(value) : NULL;
-    char *own = copy ? folder_of_name(folders, store) : NULL, *next = copy, *prefix;
+    char *copy = is_wanted ? strdup(value) : NULL, *next = copy, *prefix;
     if (is_wanted && !copy)
         folders->error = -ENOMEM;
     while (next && folders->n < MOST_PREFIXES &&
            (prefix = lead == STORE_RAW ? next : strsep(&next, ":"))) {
-        bool is_relative = strncmp(prefix, origin, sizeof(origin) - 1) == 0;
-        char *whole = NULL;
+        size_t n = sizeof(origin) - 1;
+        bool is_relative = strncmp(prefix, origin, n) == 0;
         if (lead == STORE_RAW)
             next = NULL;
-        if (!*prefix || (is_relative && !own))
-            continue;
-        if (asprintf(&whole, "%s%s", is_relative ? own : "",
-                     is_relative ? prefix + sizeof(origin) - 1 : prefix) < 0) {
-            folders->error = -ENOMEM;
-            break;
-        }
-        add_folder(folders, real_path(folders, whole));
-        free(whole);
+        while (is_relative && prefix[n] == '/')
+            n++;
+        if (is_relative)
+            add_from(folders, own, prefix + n);
+        else if (*prefix)
+            add_named(folders, prefix);
     }
-    free(own);
     free(copy);
 }
 
@@ -167,112 +147,21 @@ static void add_prefixes(struct folders *folders, const struct store *store, enu
 static size_t find_folders(struct folders *folders, const struct store *store, enum store_lead lead)
 {
     const struct store *top = store->reach.top ? store->reach.top : store;
+    struct folders own = {.n = 0};
     *folders = (struct folders){.n = 0};
-    add_prefixes(folders, store, lead);
-    if (!store->reach.top)
-        add_folder(folders, folder_of_name(folders, store));
-    add_folder(folders, folder_of_file(folders, store));
+    add_own(&own, store);
+    add_prefixes(folders, &own, lead);
+    free_folders(&own);
+    add_own(folders, store);
     size_t n = folders->n;
-    if (top != store) {
-        add_folder(folders, folder_of_name(folders, top));
-        add_folder(folders, folder_of_file(folders, top));
-    }
-    const char *files = lead == STORE_ANY_LINK ? "/" : store->reach.files;
-    char *copy = files ? strdup(files) : NULL;
-    if (files && !copy)
-        folders->error = -ENOMEM;
-    folders->vouched = add_folder(folders, copy);
+    if (top != store)
+        add_own(folders, top);
+    if (lead == STORE_ANY_LINK)
+        add_named(folders, "/");
+    else
+        folders->vouched = add_kept(folders, store->reach.files, store->reach.files_name);
+    folders->error = own.error ? own.error : folders->error;
     return n;
-}
-
-/* ---- Walking ---- */
-
-struct walk {
-    int at; /* the current directory, and its device: */
-    uint32_t major, minor;
-    char *name, *left; /* the rest of the path, in memory to be freed */
-    unsigned symlinks;
-};
-
-/* Does not ask the file system, which may be our own. */
-static int look_at(int fd, struct statx *st)
-{
-    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, st) < 0 ? -errno : 0;
-}
-
-/* Takes a descriptor over as the current directory. */
-static void go_to(struct walk *walk, int fd, const struct statx *st)
-{
-    if (walk->at >= 0)
-        close(walk->at);
-    walk->at = fd;
-    walk->major = st->stx_dev_major;
-    walk->minor = st->stx_dev_minor;
-}
-
-static int go_to_folder(struct walk *walk, const char *path)
-{
-    struct statx st;
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int error = fd < 0 ? -errno : look_at(fd, &st);
-    if (!error)
-        go_to(walk, fd, &st);
-    else if (fd >= 0)
-        close(fd);
-    return error;
-}
-
-/* Puts the target of a symbolic link in front of the rest of the path. */
-static int follow_symlink(struct walk *walk, int fd)
-{
-    char target[PATH_MAX], *name;
-    ssize_t n = readlinkat(fd, "", target, sizeof(target));
-    if (n <= 0)
-        return n < 0 ? -errno : -ENOENT;
-    if (++walk->symlinks > MOST_SYMLINKS)
-        return -ELOOP;
-    size_t left = walk->left ? strlen(walk->left) : 0;
-    if (n == sizeof(target) || left >= PATH_MAX)
-        return -ENAMETOOLONG;
-    if (asprintf(&name, "%.*s/%s", (int)n, target, walk->left ? walk->left : "") < 0)
-        return -ENOMEM;
-    free(walk->name);
-    walk->name = walk->left = name;
-    return target[0] == '/' ? go_to_folder(walk, "/") : 0;
-}
-
-static int step(struct walk *walk, const char *part)
-{
-    struct statx st;
-    int fd = openat(walk->at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    int error = fd < 0 ? -errno : look_at(fd, &st);
-    bool is_other = !error && (st.stx_dev_major != walk->major || st.stx_dev_minor != walk->minor);
-    int is_ours = is_other ? mounts_is_sparsefs(st.stx_dev_major, st.stx_dev_minor) : 0;
-    if (is_ours)
-        error = is_ours < 0 ? is_ours : -EDEADLK;
-    if (!error && !S_ISLNK(st.stx_mode)) {
-        go_to(walk, fd, &st);
-        return 0;
-    }
-    if (!error)
-        error = follow_symlink(walk, fd);
-    if (fd >= 0)
-        close(fd);
-    return error;
-}
-
-/* Walks a name from a folder; after an error walk->at is the last directory that was reached. */
-static int walk_to(struct walk *walk, const char *folder, const char *name)
-{
-    const char *part;
-    *walk = (struct walk){.at = -1, .name = strdup(name)};
-    walk->left = walk->name;
-    int error = walk->name ? go_to_folder(walk, folder) : -ENOMEM;
-    while (!error && walk->left && (part = strsep(&walk->left, "/")))
-        if (*part && strcmp(part, ".") != 0)
-            error = step(walk, part);
-    free(walk->name);
-    return error;
 }
 
 /* ---- Judging ---- */
@@ -324,7 +213,7 @@ static int check_shown(const struct store *store, const struct folders *folders,
 {
     struct stat own;
     const struct store_reach *allowed = &store->reach.allowed;
-    const char *from = deepest_folder(folders, path);
+    const struct folder *from = path_folder(folders, path);
     if (!allowed->for_others)
         return 0;
     int error = store_stat_shown(store, &own);
@@ -333,10 +222,11 @@ static int check_shown(const struct store *store, const struct folders *folders,
     mode_t shown = own.st_mode | allowed->shown;
     struct audience audience = {
         .has_others = shown & S_IROTH, .has_group = shown & S_IRGRP, .group = own.st_gid};
-    bool is_vouched = folders->vouched && is_below(folders->vouched, path) && st->st_mode & S_IROTH;
+    bool is_vouched =
+        folders->vouched && path_is_below(folders->vouched->path, path) && st->st_mode & S_IROTH;
     if ((own.st_uid != st->st_uid && !is_vouched) || !audience_may(&audience, st, S_IRGRP, S_IROTH))
         return -EPERM;
-    return check_way(&audience, from, path, st);
+    return check_way(&audience, from->path, path, st);
 }
 
 /* Records permission bits that this file does not have, for the file that it is read for. */
@@ -358,10 +248,10 @@ static int judge(const struct store *store, const struct folders *folders, enum 
     char *path;
     int error = path_of(fd, &path);
     if (!error)
-        error = !path                        ? -ENOENT
-                : !is_allowed(folders, path) ? -EXDEV
-                : fstat(fd, &found->st) < 0  ? -errno
-                                             : 0;
+        error = !path                         ? -ENOENT
+                : !path_folder(folders, path) ? -EXDEV
+                : fstat(fd, &found->st) < 0   ? -errno
+                                              : 0;
     if (!error && !S_ISREG(found->st.st_mode))
         error = -EINVAL;
     if (!error) {
@@ -381,48 +271,54 @@ static int judge(const struct store *store, const struct folders *folders, enum 
     return error;
 }
 
-/* *is_outside: the walk failed in a folder that is not allowed. */
-static int try_name(const struct store *store, const struct folders *folders, enum store_lead lead,
-                    const char *folder, const char *name, struct store_found *found,
-                    bool *is_outside)
-{
-    struct walk walk;
-    int error = walk_to(&walk, folder, name);
-    char *reached = error && walk.at >= 0 ? place_of_descriptor(walk.at) : NULL;
-    *is_outside = reached && !is_allowed(folders, reached);
-    free(reached);
-    if (!error)
-        error = judge(store, folders, lead, walk.at, found);
-    if (error && walk.at >= 0)
-        close(walk.at);
-    return error;
-}
-
 static bool is_absent(int error)
 {
     return error == -ENOENT || error == -ENOTDIR;
 }
 
-static int search(const struct store *store, const struct folders *folders, size_t n,
-                  enum store_lead lead, const char *name, struct store_found *found)
+struct search {
+    const struct store *store;
+    const struct folders *folders;
+    enum store_lead lead;
+    bool was_outside; /* a walk has failed in a folder that is not allowed */
+    bool
+        was_ended; /* or at a mount that is not to be entered, so that nobody knows what is there */
+};
+
+/* Errors outside of allowed folders are made equal: they must not tell what exists there. */
+static int try_name(struct search *search, int from, const char *name, struct store_found *found)
 {
-    /* Errors outside of allowed folders are made equal: they must not tell what exists there. */
-    bool is_told = lead != STORE_LINK && !store->reach.allowed.for_others, was_outside = false,
-         is_outside;
-    bool is_absolute = name[0] == '/';
-    if (is_absolute) {
-        int error = try_name(store, folders, lead, "/", name, found, &was_outside);
+    struct walk walk = {.folders = search->folders};
+    int error = path_walk(&walk, from, name);
+    char *reached = error && walk.at >= 0 ? place_of_descriptor(walk.at) : NULL;
+    bool is_outside = reached && !path_folder(search->folders, reached);
+    bool is_ended = error == -EXDEV;
+    free(reached);
+    if (!error)
+        error = judge(search->store, search->folders, search->lead, walk.at, found);
+    if (error && walk.at >= 0)
+        close(walk.at);
+    search->was_outside |= is_outside;
+    search->was_ended |= is_ended;
+    return is_ended ? -ENOENT : is_outside && !is_absent(error) ? -EXDEV : error;
+}
+
+/* In the first n folders. */
+static int search(struct search *search, size_t n, const char *name, struct store_found *found)
+{
+    bool is_told = search->lead != STORE_LINK && !search->store->reach.allowed.for_others;
+    if (name[0] == '/') {
+        int error = try_name(search, -1, name, found);
         if (!is_absent(error))
-            return was_outside ? -EXDEV : error;
-        name = lead == STORE_RAW || lead == STORE_AS_IT_IS ? "" : place_entry(name);
+            return error;
+        name = search->lead == STORE_RAW || search->lead == STORE_AS_IT_IS ? "" : place_entry(name);
     }
     for (size_t i = 0; i < n && *name; i++) {
-        int error = try_name(store, folders, lead, folders->path[i], name, found, &is_outside);
+        int error = try_name(search, search->folders->folder[i].fd, name, found);
         if (!is_absent(error))
-            return is_outside ? -EXDEV : error;
-        was_outside |= is_outside;
+            return error;
     }
-    return was_outside && !is_told ? -EXDEV : -ENOENT;
+    return search->was_ended || (search->was_outside && !is_told) ? -EXDEV : -ENOENT;
 }
 
 /* ---- The outside ---- */
@@ -434,13 +330,33 @@ int store_folder(const struct store *store)
     return folder;
 }
 
+/* Both are taken over. */
+static void set_files(struct store *store, int fd, char *name)
+{
+    if (store->reach.files >= 0)
+        close(store->reach.files);
+    free(store->reach.files_name);
+    store->reach.files = fd;
+    store->reach.files_name = name;
+}
+
+void store_close_reach(struct store *store)
+{
+    set_files(store, -1, NULL);
+}
+
 int store_set_reach(struct store *store, const struct store_reach *reach)
 {
-    char *real = reach->files ? realpath(reach->files, NULL) : NULL;
-    if (reach->files && !real)
+    char *name = reach->files ? path_absolute(reach->files) : NULL;
+    if (reach->files && !name)
         return -errno;
-    free(store->reach.files);
-    store->reach.files = real;
+    int fd = name ? open(name, O_PATH | O_CLOEXEC) : -1;
+    if (name && fd < 0) {
+        int error = -errno;
+        free(name);
+        return error;
+    }
+    set_files(store, fd, name);
     store->reach.allowed = *reach;
     store->reach.allowed.files = NULL; /* belongs to the caller */
     return 0;
@@ -448,11 +364,15 @@ int store_set_reach(struct store *store, const struct store_reach *reach)
 
 int store_share_reach(struct store *store, const struct store *from, bool is_free)
 {
-    char *files = from->reach.files ? strdup(from->reach.files) : NULL;
-    if (from->reach.files && !files)
-        return -ENOMEM;
-    free(store->reach.files);
-    store->reach.files = files;
+    bool has_files = from->reach.files >= 0;
+    char *name = has_files ? strdup(from->reach.files_name) : NULL;
+    int fd = name ? fcntl(from->reach.files, F_DUPFD_CLOEXEC, 0) : -1;
+    if (has_files && fd < 0) {
+        int error = name ? -errno : -ENOMEM;
+        free(name);
+        return error;
+    }
+    set_files(store, fd, name);
     store->reach.allowed = from->reach.allowed;
     store->reach.top = is_free ? NULL : from->reach.top ? from->reach.top : from;
     store->reach.depth = from->reach.depth + 1;
@@ -466,7 +386,8 @@ int store_find(const struct store *store, enum store_lead lead, const char *name
     if (store->reach.depth >= MOST_DEPTH)
         return -ELOOP;
     size_t n = find_folders(&folders, store, lead);
-    int error = folders.error ? folders.error : search(store, &folders, n, lead, name, found);
+    struct search how = {.store = store, .folders = &folders, .lead = lead};
+    int error = folders.error ? folders.error : search(&how, n, name, found);
     free_folders(&folders);
     return error;
 }

@@ -42,7 +42,9 @@ static int find_place(struct store *store)
 {
     char *place = realpath(store->path, NULL);
     int error = place ? 0 : errno == ENOENT ? name_new_place(store, &place) : -errno;
-    return error ? error : place_take(store, place);
+    if (!error)
+        error = place_take(store, place);
+    return error ? error : place_keep_name(store);
 }
 
 /* ---- Temporary names: .NAME.XXXXXX.sparsefs ---- */

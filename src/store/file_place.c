@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -333,6 +334,32 @@ int place_follow(struct store *store)
     return error == -ESTALE && !store->is_lost ? leave(store) : error;
 }
 
+int place_keep_name(struct store *store)
+{
+    char *copy = strdup(store->path);
+    if (!copy)
+        return -ENOMEM;
+    const char *directory = dirname(copy);
+    errno = 0;
+    char *absolute = path_absolute(directory);
+    int fd = absolute || errno != ENOMEM ? open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    int error = errno == ENOMEM || errno == EMFILE || errno == ENFILE ? -errno : 0;
+    place_forget_name(store);
+    store->name_folder = fd;
+    store->name_folder_as = absolute;
+    free(copy);
+    return fd < 0 ? error : 0;
+}
+
+void place_forget_name(struct store *store)
+{
+    if (store->name_folder >= 0)
+        close(store->name_folder);
+    free(store->name_folder_as);
+    store->name_folder = -1;
+    store->name_folder_as = NULL;
+}
+
 int store_rename(struct store *store, const char *name)
 {
     char *copy = strdup(name);
@@ -340,5 +367,5 @@ int store_rename(struct store *store, const char *name)
         return -ENOMEM;
     free(store->path);
     store->path = copy;
-    return 0;
+    return place_keep_name(store);
 }

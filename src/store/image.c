@@ -197,6 +197,8 @@ int store_open_image(void *bytes, size_t n, const struct store_image *how, struc
     if (!store)
         return -ENOMEM;
     int error = open_image(store, bytes, n, how);
+    if (!error && strchr(how->name, '/'))
+        error = place_keep_name(store);
     if (error) {
         store_close(store);
         return error;

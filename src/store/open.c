@@ -18,6 +18,8 @@ struct store *file_new(const char *path, bool writable)
         return NULL;
     store->fd = -1;
     store->folder = -1;
+    store->name_folder = -1;
+    store->reach.files = -1;
     store->sought_folder = -1;
     store->standing.marked = -1;
     store->spill = -1;
@@ -61,7 +63,9 @@ int file_open(struct store *store)
         return -errno;
     store->committed_end = (uint64_t)store->st.st_size;
     atomic_store(&store->end, store->committed_end);
-    error = place_find(store);
+    error = store->found ? 0 : place_keep_name(store);
+    if (!error)
+        error = place_find(store);
     store->found = NULL;
     return error;
 }
@@ -270,9 +274,10 @@ int store_close(struct store *store)
     pthread_rwlock_destroy(&store->pages_lock);
     neighbour_forget(store);
     free(store->temporary);
-    free(store->reach.files);
+    store_close_reach(store);
     journal_forget_mark(store);
     place_close(store);
+    place_forget_name(store);
     pthread_mutex_destroy(&store->folder_lock);
     free(store->path);
     free(store);

@@ -70,7 +70,8 @@ struct standing {
 /* Which files it may lead to (allowed_files.c). */
 struct reach {
     const struct store *top; /* from which the first file was reached; NULL: this one */
-    char *files;             /* a folder that is allowed, too; or NULL */
+    int files;               /* a folder that is allowed, too; -1: none */
+    char *files_name;        /* as it was called; or NULL */
     struct store_reach allowed;
     unsigned depth;       /* number of files on the way here */
     atomic_uint withheld; /* permission bits that some file reached from here does not have */
@@ -86,7 +87,9 @@ struct reach {
  * unsynced_lock. */
 struct store {
     int fd;
-    char *path;                      /* as given */
+    char *path;           /* as given */
+    int name_folder;      /* that path was in when it was opened; -1: none, as of what was found */
+    char *name_folder_as; /* what that was called, absolute; NULL: unknown */
     const struct store_found *found; /* while opening: it, not the path, is used; or NULL */
     struct why *why;                 /* until store_opened: takes its errors; NULL: the log does */
     int folder;               /* that the file is in: all names in it are used relative to it */
@@ -230,8 +233,15 @@ bool identity_is_same(const struct identity *a, const struct identity *b);
 /* file_place.c: the name of a path in its folder. */
 const char *place_entry(const char *path);
 
-/* file_place.c: finds the place of the file that is open. One that is only read may have none. -EBUSY:
- * another file has the name by now; errors of open(2) of the folder. */
+/* file_place.c: keeps the folder of the store's name. -ENOMEM, -EMFILE, -ENFILE; other errors: it has none. */
+int place_keep_name(struct store *store);
+void place_forget_name(struct store *store);
+
+/* allowed_files.c: of store_close. */
+void store_close_reach(struct store *store);
+
+/* Finds the place of the file that is open. One that is only read may have none. -EBUSY: another file has the name by
+ * now; errors of open(2) of the folder. */
 int place_find(struct store *store);
 
 /* The same for a known path, absolute and without symbolic links; it is taken over. */
@@ -253,6 +263,46 @@ int place_follow(struct store *store);
 bool place_note(struct store *store);
 void place_forget_note(struct store *store);
 char *place_noted(const struct store *store);
+
+/* ---- path_walk.c ---- */
+
+#define MOST_FOLDERS 32
+
+struct folder {
+    int fd;
+    char *path;     /* where it is now; NULL: what is below it is not allowed */
+    const char *as; /* another name, by which it was opened; or NULL */
+};
+
+struct folders {
+    struct folder folder[MOST_FOLDERS];
+    size_t n;
+    const struct folder *vouched; /* the one that the user has asked for; or NULL */
+    int error;                    /* why not all of them could be told; or 0 */
+};
+
+/* The path from the root on, to be freed; NULL: errno is that of getcwd(3) or malloc(3). */
+char *path_absolute(const char *path);
+
+bool path_is_below(const char *folder, const char *path);
+
+/* The deepest of the folders that a path is below; NULL: there is none. */
+const struct folder *path_folder(const struct folders *folders, const char *path);
+
+struct walk {
+    const struct folders *folders;
+    bool is_straight; /* symbolic links are -ELOOP */
+    int at;           /* the current directory, and its device: */
+    uint32_t major, minor;
+    char *name, *left; /* the rest of the path, in memory to be freed */
+    unsigned symlinks;
+};
+
+/* Walks a name from a folder, or from the root if it is absolute; from one of the folders, if it begins with one of their
+ * names. Descriptors only say what they are; a mount is entered only below the folders, unless it is one of sparsefs
+ * (-EDEADLK), and on the way to one: all others are -EXDEV. After an error walk->at is the last directory that was
+ * reached, or -1; the caller closes it. Errors of openat(2), -ENOMEM. */
+int path_walk(struct walk *walk, int from, const char *name);
 
 /* free_space_note.c: reads the note of free space into `free`, if it is of the present state of the file, and
  * removes it. And writes the note, for a file that is complete and synced. For writers, under their

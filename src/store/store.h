@@ -229,7 +229,9 @@ int store_folder(const struct store *store);
  * looked for by an absolute name, then (but for raw data) by the last part of that: in the folders
  * that HDF5_VDS_PREFIX or HDF5_EXTFILE_PREFIX names, and beside the file. Whatever way leads there,
  * what is found is a regular file in one of these folders, in that of the file where all began, in
- * one that is allowed besides, or below these; and on no mount of sparsefs. */
+ * one that is allowed besides, or below these; and on no mount of sparsefs. All these are the folders that were opened
+ * with the file. A way that leads through another mount, which is not one to these folders, is not followed: what is there
+ * is not known then, and other ways are tried first. */
 
 /* Who names it. */
 enum store_lead {
@@ -251,7 +253,7 @@ struct store_reach {
     bool is_of_root; /* files that others than root may write are refused, but for raw data */
 };
 
-/* Errors of realpath(3). */
+/* Errors of open(2) of `files`, which stays the folder that it is now. */
 int store_set_reach(struct store *store, const struct store_reach *reach);
 
 /* The same as for another store, which outlives this one and has led to it. is_free: but the folder

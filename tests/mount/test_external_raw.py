@@ -10,6 +10,7 @@ import pytest
 
 import files
 from conftest import BUILD
+from silent_fuse import silent
 from test_disk_errors import Failfs
 
 UNLIMITED = h5py.h5f.UNLIMITED
@@ -405,10 +406,14 @@ def test_what_leads_out_is_refused(mounts, outside):
 
 @pytest.mark.parametrize("allowed", ["out", "", "/"])
 def test_what_is_allowed_besides(mounts, outside, allowed):
+    """But on the way there no other mount is entered, as /proc is one."""
     path, names, data = outside
-    mount = mounts(path, f"external_files={path.parents[1] / allowed}")
-    for i in range(len(names)):
-        check(mount, data, f"d{i}")
+    mount = mounts(path, f"external_files={path.parents[1] / allowed}", expect_log=allowed != "/")
+    for i, name in enumerate(names):
+        if name.startswith("magic") and allowed != "/":
+            is_refused(mount, "leads out", f"d{i}")
+        else:
+            check(mount, data, f"d{i}")
 
 
 def test_another_folder_is_not_allowed(mounts, outside, tmp_path):
@@ -433,6 +438,108 @@ def test_what_the_environment_names(mounts, outside, tmp_path):
     (tmp_path / "other.raw").write_bytes(bytes(100))
     mount = mounts(path, environment={"HDF5_EXTFILE_PREFIX": str(tmp_path / "out")}, expect_log=True)
     is_refused(mount, "leads out", "above")
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "prefix"])
+def test_a_folder_that_becomes_a_link(mounts, tmp_path, what):
+    """The folder is the one that the file was in when it was opened, whatever has its name by now."""
+    data = files.integers((2, 3, 4), "<u2")
+    for name in "w/p", "out":
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "out/secret.raw").write_bytes(data.tobytes())
+    (tmp_path / "w/p/own.raw").write_bytes(data.tobytes())
+    path = tmp_path / "w/p/x.h5"
+    for name in "secret", "own":
+        make(path, [(f"{name}.raw", 0, 48)], (2, 3, 4), name=name)
+        make(path, [(tmp_path / f"w/p/{name}.raw", 0, 48)], (2, 3, 4), name=f"{name}_absolute")
+    mount = mounts(path.parents[1] if what == "folder" else path, expect_log=True,
+                   environment={"HDF5_EXTFILE_PREFIX": "${ORIGIN}"} if what == "prefix" else None)
+    at = os.open(mount / ("p/x.h5" if what == "folder" else "."), os.O_RDONLY | os.O_DIRECTORY)
+
+    def read(dataset):
+        fd = os.open(f"{dataset}/stack.raw", os.O_RDONLY, dir_fd=at)
+        try:
+            return os.read(fd, 48)
+        finally:
+            os.close(fd)
+
+    try:
+        fails(errno.EIO, read, "secret")
+        os.rename(tmp_path / "w/p", tmp_path / "w/q")
+        (tmp_path / "w/p").symlink_to("../out")
+        for name in "secret", "secret_absolute":
+            with pytest.raises(OSError):
+                read(name)
+        if what != "folder":
+            assert read("own") == read("own_absolute") == data.tobytes()
+    finally:
+        os.close(at)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount file systems")
+@pytest.mark.parametrize("external", [False, True])
+def test_what_does_not_answer_outside(mounts, tmp_path, external):
+    """Nobody asks a file system that the file leads to, unless it is allowed."""
+    for name in "in", "other":
+        (tmp_path / name).mkdir()
+    os.symlink("../silent", tmp_path / "in/way")
+    os.symlink(tmp_path / "silent", tmp_path / "in/absolute")
+    names = [str(tmp_path / "silent/x.raw"), "../silent/x.raw", "way/x.raw", "absolute/x.raw", "../silent"]
+    path = tmp_path / "in/x.h5"
+    for i, name in enumerate(names):
+        make(path, [(name, 0, 48)], (2, 3, 4), name=f"d{i}")
+    with h5py.File(path, "a", libver="latest") as f:
+        f["link"] = h5py.ExternalLink(names[0], "/")
+        layout = h5py.VirtualLayout((2, 3, 4), "<u2")
+        layout[...] = h5py.VirtualSource(names[0], "d", (2, 3, 4))
+        f.create_virtual_dataset("virtual", layout)
+    with silent(tmp_path / "silent"):
+        options = (f"external_files={tmp_path / 'other'}",) if external else ()
+        mount = mounts(path, *options, expect_log=True)
+        command = ["cat", *(mount / f"{name}/stack.raw" for name in (*(f"d{i}" for i in range(5)), "virtual"))]
+        reading = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            said = reading.communicate(timeout=60)[1]  # only what waits for good takes so long
+        except subprocess.TimeoutExpired:
+            reading.kill()
+            mount.give_up()
+        assert said.count("Input/output error") == 6
+        assert os.readlink(mount / "link").startswith("external:")
+        for i in range(5):
+            is_refused(mount, "leads out", f"d{i}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount file systems")
+def test_names_of_folders_behind_other_mounts(mounts, tmp_path):
+    """A folder is found by the name that it was given, whatever is passed on the way, and by its own. The daemon knows
+    a file by its own only."""
+    data = files.integers((2, 3, 4), "<u2")
+    disks = [tmp_path / "home", tmp_path / "data"]
+    for disk in disks:
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", disk], check=True)
+    try:
+        for name in "run", "more":
+            (tmp_path / "data" / name).mkdir()
+            (tmp_path / "home" / name).symlink_to(tmp_path / "data" / name)
+            (tmp_path / "data" / name / f"{name}.raw").write_bytes(data.tobytes())
+        path = tmp_path / "data/run/x.h5"
+        names = [tmp_path / top / name / f"{name}.raw" for top in ("home", "data") for name in ("run", "more")]
+        for i, name in enumerate(names):
+            make(path, [(str(name).replace("/run", "//./run"), 0, 48)], (2, 3, 4), name=f"d{i}")
+        mount = mounts(tmp_path / "home/run/x.h5", f"external_files={tmp_path / 'home/more'}", expect_log=True)
+        for i in 1, 2, 3:
+            check(mount, data, f"d{i}")
+        is_refused(mount, "leads out", "d0")
+        mount.unmount()
+        for i in range(len(names)):
+            target = tmp_path / f"{i}.h5"
+            subprocess.run([BUILD / "sparsectl", f"--external-files={tmp_path / 'home/more'}", "import",
+                            f"{tmp_path / 'home/run/x.h5'}:/d{i}", f"{target}:/d"], check=True)
+            check(mounts(target), data)
+    finally:
+        for disk in disks:
+            subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_what_is_no_file(mounts, tmp_path):

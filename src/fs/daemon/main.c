@@ -53,7 +53,8 @@ static void log_fuse(enum fuse_log_level level, const char *format, va_list args
     log_line((int)level, line);
 }
 
-/* Absolute paths: a daemon has no working directory. Standard input and descriptors have none. */
+/* Absolute paths: a daemon has no working directory. Standard input and descriptors have none. The folder of other files
+ * keeps the name by which files may refer to it. */
 static int resolve_paths(struct options *options)
 {
     char **paths[] = {&options->file, &options->mountpoint, &options->external_files};
@@ -68,8 +69,10 @@ static int resolve_paths(struct options *options)
             daemon_fail(*paths[i], strerror(errno));
             return errno == EACCES ? EXIT_USAGE : EXIT_MOUNT_FAILED;
         }
-        free(*paths[i]);
-        *paths[i] = resolved;
+        bool is_kept = paths[i] == &options->external_files && **paths[i] == '/';
+        free(is_kept ? resolved : *paths[i]);
+        if (!is_kept)
+            *paths[i] = resolved;
     }
     return 0;
 }
