@@ -1,9 +1,11 @@
 #include "dataset/files_together.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cache/cache.h"
 #include "common/log.h"
@@ -16,7 +18,21 @@
 struct together {
     struct sfs_options options;
     struct common_cache common;
+    int files; /* the folder of external_files, which stays that one; -1: none */
+    char files_path[32];
 };
+
+static int keep_files(struct together *together)
+{
+    const char *path = together->options.external_files;
+    together->files = path ? open(path, O_PATH | O_CLOEXEC) : -1;
+    if (path && together->files < 0)
+        return -errno;
+    snprintf(together->files_path, sizeof(together->files_path), "/proc/self/fd/%d",
+             together->files);
+    together->options.external_files = path ? together->files_path : NULL;
+    return 0;
+}
 
 int together_create(const struct sfs_options *options, struct together **out)
 {
@@ -24,7 +40,9 @@ int together_create(const struct sfs_options *options, struct together **out)
     if (!together)
         return -ENOMEM;
     together->options = *options;
-    int error = common_cache_create(options, &together->common);
+    int error = keep_files(together);
+    if (!error)
+        error = common_cache_create(options, &together->common);
     hdf5_keep_answers(ANSWER_BYTES);
     hdf5_answer_directly(true);
     if (error)
@@ -39,6 +57,8 @@ void together_destroy(struct together *together)
     if (!together)
         return;
     common_cache_destroy(&together->common);
+    if (together->files >= 0)
+        close(together->files);
     free(together);
 }
 

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -61,25 +62,49 @@ static void close_place(struct place *place)
     free(place->counter);
 }
 
+/* Walks from a folder, or the root, on the mounts that lead to the store's file: a descriptor that only says what it is,
+ * or -errno. */
+static int walk_to_file(const struct store *store, int from, const char *name, bool is_straight)
+{
+    const struct folders way = {.folder[0].fd = store->fd, .n = 1};
+    struct walk walk = {.folders = &way, .is_straight = is_straight};
+    int error = path_walk(&walk, from, name);
+    if (error && walk.at >= 0)
+        close(walk.at);
+    return error ? error : walk.at;
+}
+
+int place_open_folder(const struct store *store, const char *path)
+{
+    int access = (store->writable ? O_RDONLY : O_PATH) | O_DIRECTORY | O_CLOEXEC;
+    bool is_new = store->fd < 0; /* its folder is the caller's choice */
+    char *directory = strndup(path, (size_t)(place_entry(path) - path));
+    if (!directory)
+        return -ENOMEM;
+    int at = is_new ? AT_FDCWD : walk_to_file(store, -1, directory, true);
+    int fd = is_new || at >= 0 ? openat(at, is_new ? directory : ".", access) : at;
+    int error = fd >= 0 ? 0 : fd == at ? at : -errno;
+    if (at >= 0)
+        close(at);
+    free(directory);
+    return error ? error : fd;
+}
+
 /* A path, which is absolute and which it keeps. Whoever writes syncs the folder, for which it must
  * be readable; others only look up names in it. */
 static int open_place(const struct store *store, char *path, struct place *place)
 {
     *place = (struct place){.folder = -1, .file = path};
-    char *directory = strdup(path);
     if (asprintf(&place->journal, "%s.journal", path) < 0)
         place->journal = NULL;
     if (asprintf(&place->counter, "%s.commits", path) < 0)
         place->counter = NULL;
-    int error = directory && place->journal && place->counter ? 0 : -ENOMEM;
+    int error = place->journal && place->counter ? 0 : -ENOMEM;
     if (!error) {
-        char *slash = strrchr(directory, '/'); /* the directory may be the root */
-        slash[slash == directory] = '\0';
-        place->folder =
-            open(directory, (store->writable ? O_RDONLY : O_PATH) | O_DIRECTORY | O_CLOEXEC);
-        error = place->folder < 0 ? -errno : 0;
+        int folder = place_open_folder(store, path);
+        place->folder = folder < 0 ? -1 : folder;
+        error = folder < 0 ? folder : 0;
     }
-    free(directory);
     if (error)
         close_place(place);
     return error;
@@ -119,11 +144,14 @@ int place_take(struct store *store, char *path)
     return error;
 }
 
+/* The name may be a mount, which is not asked. */
 static bool leads_to(int folder, const char *path, const struct stat *file)
 {
-    struct stat st;
-    return fstatat(folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+    struct statx st;
+    return statx(folder, place_entry(path), AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, STATX_INO,
+                 &st) == 0 &&
+           makedev(st.stx_dev_major, st.stx_dev_minor) == file->st_dev &&
+           st.stx_ino == file->st_ino;
 }
 
 bool place_leads(const struct store *store, const char *path)
@@ -190,11 +218,9 @@ static int take_other_name(struct store *store)
     return 0;
 }
 
-int place_find(struct store *store)
+/* Finds the place at a path, which is taken over. */
+static int find_at(struct store *store, char *path)
 {
-    char *path = realpath(store->path, NULL);
-    if (!path)
-        return errno == ENOMEM ? -ENOMEM : store->writable ? -errno : 0;
     bool is_elsewhere = store->writable && store->found && strcmp(path, store->path) != 0;
     int error = place_take(store, path);
     if (!error && !is_elsewhere && place_leads(store, store->place))
@@ -209,6 +235,52 @@ int place_find(struct store *store)
     }
     place_close(store); /* the name belongs to another file */
     return 0;
+}
+
+int place_find(struct store *store)
+{
+    char *path = store->found ? place_of_descriptor(store->fd) : realpath(store->path, NULL);
+    if (!path)
+        return errno == ENOMEM ? -ENOMEM : store->writable ? -errno : 0;
+    return find_at(store, path);
+}
+
+/* What the file's name leads to now, or what is at its place if the way to that is unknown. */
+static int look_up(const struct store *store)
+{
+    const char *slash = strrchr(store->path, '/'), *name = slash ? slash + 1 : store->path;
+    int at = store->name_folder < 0 ? -EXDEV : walk_to_file(store, store->name_folder, name, false);
+    if (at != -EXDEV)
+        return at;
+    if (store->folder >= 0) {
+        at = walk_to_file(store, store->folder, place_entry(store->place), true);
+        return at == -ELOOP ? -ESTALE : at;
+    }
+    at = fcntl(store->fd, F_DUPFD_CLOEXEC, 0);
+    return at < 0 ? -errno : at;
+}
+
+int place_find_again(struct store *store)
+{
+    int at = look_up(store);
+    char *path = at < 0 ? NULL : place_of_descriptor(at);
+    bool has_no_memory = at == -ENOMEM || (at >= 0 && !path && errno == ENOMEM);
+    if (at >= 0)
+        close(at);
+    return path ? find_at(store, path) : has_no_memory ? -ENOMEM : 0;
+}
+
+int place_open_file(const struct store *store)
+{
+    struct store_found found = {.fd = look_up(store)};
+    if (found.fd < 0)
+        return found.fd;
+    int error = fstat(found.fd, &found.st) < 0 ? -errno : 0;
+    if (!error && (found.st.st_dev != store->st.st_dev || found.st.st_ino != store->st.st_ino))
+        error = -ESTALE;
+    int fd = error ? error : store_found_open(&found, O_RDONLY);
+    close(found.fd);
+    return fd;
 }
 
 /* Names like .nfsXXXX, under which NFS and FUSE keep a removed file while it is open. */

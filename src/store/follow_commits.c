@@ -192,7 +192,7 @@ static int renew_place(struct store *store)
     int error = 0;
     if (!is_same) {
         pthread_mutex_lock(&store->hold_lock); /* store_hold looks for the counter */
-        error = place_find(store);
+        error = place_find_again(store);
         pthread_mutex_unlock(&store->hold_lock);
     }
     return error ? error : store->journal ? 0 : -ESTALE;
@@ -201,16 +201,9 @@ static int renew_place(struct store *store)
 /* Opens the file anew, which makes changes of other hosts visible. */
 static int open_again(struct store *store)
 {
-    struct stat st;
-    int fd = open(store->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    int error = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
-    if (!error && (st.st_dev != store->st.st_dev || st.st_ino != store->st.st_ino))
-        error = -ESTALE;
-    if (error) {
-        if (fd >= 0)
-            close(fd);
-        return error;
-    }
+    int fd = place_open_file(store);
+    if (fd < 0)
+        return fd;
     follow_drop_cached(store, fd);
     close(store->fd);
     store->fd = fd;

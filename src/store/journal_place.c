@@ -114,23 +114,13 @@ void journal_come_back(struct store *store)
     store->sought_folder = -1;
 }
 
-static int open_folder_of(const struct store *store, const char *path)
-{
-    char *directory = strndup(path, (size_t)(place_entry(path) - path));
-    int fd = directory
-                 ? open(directory, (store->writable ? O_RDONLY : O_PATH) | O_DIRECTORY | O_CLOEXEC)
-                 : -1;
-    free(directory);
-    return fd;
-}
-
 /* Whether there is a journal of this file at a path, which is taken over. */
 static bool seek_at(struct store *store, char *path)
 {
     struct journal journal = {0};
     struct identity file;
-    errno = 0;
-    int folder = path ? open_folder_of(store, path) : -1;
+    int folder = path ? place_open_folder(store, path) : -ENOMEM;
+    errno = folder < 0 ? -folder : 0;
     bool is_found = folder >= 0 && identity_of(store->fd, &file) &&
                     journal_open_header(store, folder, path, &journal) == 0 &&
                     identity_is_same(&file, &journal.header.file);

@@ -241,8 +241,17 @@ void place_forget_name(struct store *store);
 void store_close_reach(struct store *store);
 
 /* Finds the place of the file that is open. One that is only read may have none. -EBUSY: another file has the name by
- * now; errors of open(2) of the folder. */
+ * now; errors of open(2) of the folder. place_find_again: of a followed file, by what its name leads to now. */
 int place_find(struct store *store);
+int place_find_again(struct store *store);
+
+/* Opens the file anew for reading, by its name: a descriptor, or -errno; -ESTALE: the name leads to another one. */
+int place_open_file(const struct store *store);
+
+/* The folder of a path, which is absolute and without symbolic links, for looking up names and, if the store is writable,
+ * for syncing. Once the file is open no mounts are entered but those on the way to it: whoever chooses the path
+ * must not have the daemon wait for a file system that does not answer. A descriptor, or -errno; -EXDEV. */
+int place_open_folder(const struct store *store, const char *path);
 
 /* The same for a known path, absolute and without symbolic links; it is taken over. */
 int place_take(struct store *store, char *path);

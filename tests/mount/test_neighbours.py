@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from conftest import BUILD, SPARSEFS, unmount
+from silent_fuse import silent
 from test_writing import kill
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has two users")
 
 DAEMON, NOBODY = 1, 65534  # users of that number have groups of that number
+ANSWER_SECONDS = 60  # only what waits for good takes so long
 CONTENT = np.arange(1024, dtype="<u2").tobytes()
 
 
@@ -575,3 +577,96 @@ def test_exchanged_while_it_is_opened(mounts, path, tmp_path, ending):
     shutil.copyfile(path, beside(path, ".copy"))  # whoever still has the file itself
     with h5py.File(beside(path, ".copy"), "r") as f:
         assert f["d"].shape == (4, 32, 32)
+
+
+# ---- Notes ----
+
+
+def note(path, place):
+    """Where the file says that it is written: its owner may say anything."""
+    try:
+        os.setxattr(path, "user.sparsefs.place", os.fsencode(place))
+    except OSError:
+        pytest.skip("files have no extended attributes here")
+
+
+def answers(mount, *command):
+    """What a program says within the time of the test. If it waits for good, the mount is taken from it."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        return process.communicate(timeout=ANSWER_SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        if mount:
+            mount.give_up()
+        raise
+
+
+def test_a_note_that_leads_into_the_mount(mounts, path):
+    """A daemon that looked there would wait for itself."""
+    with h5py.File(path.with_name("x.h5"), "w") as f:
+        f["a"] = [1, 2, 3]
+    mount = mounts(path.parent, "allow_other", expect_log=True)
+    note(path.with_name("x.h5"), mount / "x.h5/a/q")
+    assert "a" in answers(mount, "ls", mount / "x.h5").split()
+    assert answers(mount, "cat", mount / "x.h5/a/value.txt").split() == ["1", "2", "3"]
+
+
+PLACES = {"in": "silent/x.h5", "below": "silent/a/b/x.h5", "it": "silent", "by a link": "link/x.h5"}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_note_that_leads_to_what_does_not_answer(mounts, path, place):
+    """Nobody asks the file system there, whatever is done with the file."""
+    path.with_name("link").symlink_to("silent")
+    note(path, path.parent / place)
+    with silent(path.with_name("silent")):
+        for command in "check", "info":
+            answers(None, BUILD / "sparsectl", command, path)
+        for options in ("ro",), ("rw",), ("ro", "follow=0.1"):
+            mount = mounts(path, *options, expect_log=True)
+            if "rw" not in options:  # a writer forgets the note
+                assert "frames" in answers(mount, "ls", mount / "d").split()
+            mount.unmount()
+
+
+def test_a_note_that_is_made_while_the_file_is_followed(mounts, path):
+    mount = mounts(path, "ro", "follow=0.05", expect_log=True)
+    with silent(path.with_name("silent")):
+        note(path, path.with_name("silent") / "x.h5")
+        for name in "one", "two":  # at the latest the second one is looked for after the note was made
+            with h5py.File(path, "a") as f:
+                f[name] = 1
+            answers(mount, "sh", "-c", 'until ls "$0" | grep -qx "$1"; do sleep 0.01; done', mount.root, name)
+
+
+def test_a_folder_that_becomes_a_link_while_its_file_is_followed(mounts, path):
+    """To where nobody answers; the file goes on being followed where it is."""
+    mount = mounts(path, "ro", "follow=0.05", expect_log=True)
+    was = path.parent.with_name("was")
+    with silent(path.parent.with_name("silent")) as silence:
+        os.rename(path.parent, was)
+        path.parent.symlink_to(silence)
+        for name in "one", "two":
+            with h5py.File(was / path.name, "a") as f:
+                f[name] = 1
+            answers(mount, "sh", "-c", 'until ls "$0" | grep -qx "$1"; do sleep 0.01; done', mount.root, name)
+
+
+def test_a_folder_that_becomes_a_link_while_it_is_mounted(mounts, path):
+    """Its files are opened where they are."""
+    mount = mounts(path.parent, expect_log=True)
+    with silent(path.parent.with_name("silent")) as silence:
+        os.rename(path.parent, path.parent.with_name("was"))
+        path.parent.symlink_to(silence)
+        assert "frames" in answers(mount, "ls", mount / "a.h5/d").split()
+
+
+def test_a_note_of_another_name_is_still_found(mounts, path):
+    """In another folder."""
+    journal = leave_journal(mounts, path)
+    other = path.parent.with_name("other")
+    other.mkdir()
+    os.link(path, other / "b.h5")
+    check(mounts, other / "b.h5")
+    assert journal.exists()
