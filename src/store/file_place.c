@@ -62,8 +62,8 @@ static void close_place(struct place *place)
     free(place->counter);
 }
 
-/* Walks from a folder, or the root, on the mounts that lead to the store's file: a descriptor that only says what it is,
- * or -errno. */
+/* Walks from a folder, or the root, on the mounts that lead to the store's file: a descriptor that only says what it
+ * is, or -errno. */
 static int walk_to_file(const struct store *store, int from, const char *name, bool is_straight)
 {
     const struct folders way = {.folder[0].fd = store->fd, .n = 1};

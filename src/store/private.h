@@ -248,9 +248,9 @@ int place_find_again(struct store *store);
 /* Opens the file anew for reading, by its name: a descriptor, or -errno; -ESTALE: the name leads to another one. */
 int place_open_file(const struct store *store);
 
-/* The folder of a path, which is absolute and without symbolic links, for looking up names and, if the store is writable,
- * for syncing. Once the file is open no mounts are entered but those on the way to it: whoever chooses the path
- * must not have the daemon wait for a file system that does not answer. A descriptor, or -errno; -EXDEV. */
+/* The folder of a path, which is absolute and without symbolic links, for looking up names and, if the store is
+ * writable, for syncing. Once the file is open no mounts are entered but those on the way to it: whoever chooses the
+ * path must not have the daemon wait for a file system that does not answer. A descriptor, or -errno; -EXDEV. */
 int place_open_folder(const struct store *store, const char *path);
 
 /* The same for a known path, absolute and without symbolic links; it is taken over. */
@@ -307,10 +307,10 @@ struct walk {
     unsigned symlinks;
 };
 
-/* Walks a name from a folder, or from the root if it is absolute; from one of the folders, if it begins with one of their
- * names. Descriptors only say what they are; a mount is entered only below the folders, unless it is one of sparsefs
- * (-EDEADLK), and on the way to one: all others are -EXDEV. After an error walk->at is the last directory that was
- * reached, or -1; the caller closes it. Errors of openat(2), -ENOMEM. */
+/* Walks a name from a folder, or from the root if it is absolute; from one of the folders, if it begins with one of
+ * their names. Descriptors only say what they are; a mount is entered only below the folders, unless it is one of
+ * sparsefs (-EDEADLK), and on the way to one: all others are -EXDEV. After an error walk->at is the last directory
+ * that was reached, or -1; the caller closes it. Errors of openat(2), -ENOMEM. */
 int path_walk(struct walk *walk, int from, const char *name);
 
 /* free_space_note.c: reads the note of free space into `free`, if it is of the present state of the file, and

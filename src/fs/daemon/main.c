@@ -53,8 +53,8 @@ static void log_fuse(enum fuse_log_level level, const char *format, va_list args
     log_line((int)level, line);
 }
 
-/* Absolute paths: a daemon has no working directory. Standard input and descriptors have none. The folder of other files
- * keeps the name by which files may refer to it. */
+/* Absolute paths: a daemon has no working directory. Standard input and descriptors have none. The folder of other
+ * files keeps the name by which files may refer to it. */
 static int resolve_paths(struct options *options)
 {
     char **paths[] = {&options->file, &options->mountpoint, &options->external_files};
