@@ -12,6 +12,8 @@
 #include "common/acl.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/machine_memory.h"
+#include "common/size.h"
 
 #define BLOCK_BYTES ((size_t)256 << 10)
 #define FIRST_BYTES ((size_t)1 << 20)
@@ -52,8 +54,8 @@ bool load_is_wanted(const char *path)
 
 size_t load_default_limit(void)
 {
-    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-    return pages > 0 && bytes > 0 ? (size_t)pages / 2 * (size_t)bytes : (size_t)1 << 30;
+    uint64_t memory = machine_memory();
+    return memory > 0 ? size_of(memory / 2) : (size_t)1 << 30;
 }
 
 static int check_limit(const struct load *load)

@@ -1,9 +1,9 @@
 /* The cache of a file, or of several: how large it is, and how many threads and which chunks it takes, if
  * nobody has said so. */
 #include <errno.h>
-#include <unistd.h>
 
 #include "cache/cache.h"
+#include "common/machine_memory.h"
 #include "common/size.h"
 #include "common/thread.h"
 #include "dataset/private.h"
@@ -15,9 +15,8 @@
 /* The largest chunk of HDF5, if the machine has memory for several. */
 static size_t default_chunk_memory(void)
 {
-    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-    uint64_t share = pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes / CHUNK_SHARE
-                                            : CHUNK_MEMORY / CHUNK_SHARE;
+    uint64_t memory = machine_memory();
+    uint64_t share = (memory > 0 ? memory : CHUNK_MEMORY) / CHUNK_SHARE;
     return size_of(share < CHUNK_MEMORY ? share : CHUNK_MEMORY);
 }
 
