@@ -12,9 +12,13 @@
 
 #define MOST_ROWS   10000
 #define MOST_FIELDS ((uint64_t)1 << 20)
-#define MOST_BYTES  ((uint64_t)64 << 20)
+#define MOST_BYTES  ((uint64_t)64 << 20) /* of elements, and of names */
 #define PIECE_BYTES ((size_t)1 << 20)
 #define MOST_LEVELS 32 /* of compounds and arrays in each other */
+
+/* In the first line, with what stands between them. */
+#define INDEX_BYTES  22
+#define QUOTES_BYTES 3
 
 /* ---- Types ---- */
 
@@ -53,6 +57,26 @@ static uint64_t count_fields(const struct sfs_type *type, int level)
     }
 }
 
+/* The most bytes of the names of all fields, or more than there may be. */
+static uint64_t names_bytes(const struct sfs_type *type, uint64_t outer)
+{
+    uint64_t n = 0;
+    switch (type->class) {
+    case SFS_COMPOUND:
+        for (size_t i = 0; i < type->n_members && n <= MOST_BYTES; i++) {
+            const struct sfs_member *member = &type->members[i];
+            uint64_t here = names_bytes(&member->type, outer + 1 + 2 * strlen(member->name));
+            n = here > MOST_BYTES ? here : n + here;
+        }
+        return n;
+    case SFS_ARRAY:
+        n = names_bytes(type->base, outer + INDEX_BYTES);
+        return __builtin_mul_overflow(n, array_elements(type), &n) ? UINT64_MAX : n;
+    default:
+        return outer + QUOTES_BYTES;
+    }
+}
+
 bool csv_exists(const struct views *views)
 {
     const struct sfs_dataset_info *info = views->info;
@@ -66,7 +90,7 @@ bool csv_exists(const struct views *views)
         return false;
     fields = count_fields(&info->type, 0);
     return fields > 0 && !__builtin_mul_overflow(fields, views->elements, &fields) &&
-           fields <= MOST_FIELDS;
+           fields <= MOST_FIELDS && names_bytes(&info->type, 0) <= MOST_BYTES;
 }
 
 /* ---- Names ---- */

@@ -495,3 +495,14 @@ def test_filling_what_only_a_header_claims(mounts, tmp_path):
     with h5py.File(path) as file:
         assert file["huge"].id.get_storage_size() == 0
         assert not file["small"][1].ravel()[4:].any() and file["small"][2].all()
+
+
+def test_long_names_of_many_fields(mounts, tmp_path):
+    """A field of 60,000 characters, 16,384 times: the first line of a table would have a gigabyte."""
+    with h5py.File(tmp_path / "names.h5", "w") as file:
+        file.create_dataset("long", (1,), [("n" * 60000, "u1", (16384,))])
+        file["short"] = np.zeros(1, [("n" * 600, "u1", (16384,))])
+    mount = mounts(tmp_path / "names.h5", "ro", "views=csv")
+    assert os.listdir(mount / "long") == ["dataset.json"]
+    assert len((mount / "short/table.csv").read_text().splitlines()[0].split(",")) == 16384
+    assert peak(mount.process.pid) < 128 * MIB
