@@ -17,6 +17,7 @@
 #include "common/interrupt.h"
 #include "config.h"
 #include "view/pixel.h"
+#include "view/views_memory.h"
 
 #if HAVE_NETTLE
 #include <nettle/base64.h>
@@ -204,17 +205,28 @@ static void put_difference(struct encoder *encoder, int64_t difference)
     }
 }
 
+/* -ENOBUFS: there is no more just now. */
+static int make_room(struct encoder *encoder, size_t wanted)
+{
+    size_t room = wanted + wanted / 2, more = room - encoder->room;
+    if (!made_memory_extend(more))
+        return -ENOBUFS;
+    unsigned char *bytes = realloc(encoder->bytes, room);
+    if (!bytes) {
+        made_memory_give_back(more);
+        return -ENOMEM;
+    }
+    encoder->bytes = bytes;
+    encoder->room = room;
+    return 0;
+}
+
 static void encode(void *context, uint64_t first, size_t n, const unsigned char *elements)
 {
     struct encoder *encoder = context;
     size_t wanted = encoder->n + n * encoder->most;
-    if (wanted > encoder->room && !encoder->error) {
-        size_t room = wanted + wanted / 2;
-        unsigned char *bytes = realloc(encoder->bytes, room);
-        encoder->error = bytes ? 0 : -ENOMEM;
-        encoder->room = bytes ? room : encoder->room;
-        encoder->bytes = bytes ? bytes : encoder->bytes;
-    }
+    if (wanted > encoder->room && !encoder->error)
+        encoder->error = make_room(encoder, wanted);
     for (size_t i = 0; i < n && !encoder->error; i++, elements += encoder->type->size) {
         int32_t value = value_of(encoder, first + i, elements);
         put_difference(encoder, value - encoder->last);
@@ -344,18 +356,19 @@ static int put_head(struct views *views, uint64_t frame, struct encoder *encoder
     return error;
 }
 
-int cbf_make(struct views *views, uint64_t frame, struct view_head *out)
+/* -ENOBUFS: it takes more, which was not there. */
+static int make_in(struct views *views, uint64_t frame, size_t room, struct view_head *out)
 {
-    if (cbf_bytes(views) == 0 || frame >= views->frames)
-        return -EINVAL;
-    size_t room = HEAD_BYTES + (size_t)views->frame_elements / 8 * 9 + 64;
+    int error = made_memory_take(room);
+    if (error)
+        return error;
     struct encoder encoder = {.type = &views->info->type,
                               .most = most_bytes(&views->info->type),
                               .marked = marked_of(views),
                               .bytes = malloc(room),
                               .n = HEAD_BYTES,
                               .room = room};
-    int error = encoder.bytes ? pixel_mask_get(views, &encoder.mask) : -ENOMEM;
+    error = encoder.bytes ? pixel_mask_get(views, &encoder.mask) : -ENOMEM;
     if (!error)
         error = pixels_read(views, frame, encode, &encoder);
     if (!error)
@@ -366,9 +379,21 @@ int cbf_make(struct views *views, uint64_t frame, struct view_head *out)
         error = interrupt_check(); /* then numbers may be missing that are there */
     if (error) {
         free(encoder.bytes);
+        made_memory_give_back(encoder.room);
         return error;
     }
     unsigned char *tight = realloc(encoder.bytes, encoder.n);
     *out = (struct view_head){(char *)(tight ? tight : encoder.bytes), encoder.n};
+    made_memory_give_back(encoder.room - encoder.n);
     return 0;
+}
+
+/* Most take little more than a byte for each pixel; of others, while there is no more than that,
+ * all is made anew when there is. */
+int cbf_make(struct views *views, uint64_t frame, struct view_head *out)
+{
+    if (cbf_bytes(views) == 0 || frame >= views->frames)
+        return -EINVAL;
+    int error = make_in(views, frame, HEAD_BYTES + (size_t)views->frame_elements / 8 * 9 + 64, out);
+    return error == -ENOBUFS ? make_in(views, frame, (size_t)cbf_bytes(views), out) : error;
 }

@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/growing_array.h"
 #include "common/interrupt.h"
 #include "common/log.h"
 #include "common/search.h"
 #include "view/private.h"
+#include "view/views_memory.h"
 
-#define FEW_CHUNKS  64                /* look-ups that cost less than a walk of the index */
-#define MOST_TRIES  100               /* of counting in a file that is followed and moves on */
-#define MOST_FRAMES ((size_t)1 << 26) /* that are counted: a small file may claim any number */
+#define FEW_CHUNKS 64    /* look-ups that cost less than a walk of the index */
+#define MOST_TRIES 100   /* of counting in a file that is followed and moves on */
+#define LOOK_EVERY 65536 /* frames, for whether anybody still waits */
 
 int count_is_wrong(const struct views *views, uint64_t frame)
 {
@@ -26,8 +26,8 @@ int count_is_wrong(const struct views *views, uint64_t frame)
 
 static int are_too_many(const struct views *views)
 {
-    log_error("%s: %s: more than %zu frames have defined elements, or may have them",
-              sfs_path(views->file), views->path, MOST_FRAMES);
+    log_error("%s: %s: there are more frames than can be counted", sfs_path(views->file),
+              views->path);
     return -EFBIG;
 }
 
@@ -53,29 +53,40 @@ static void release(struct counts *counts)
 {
     if (!counts || --counts->users > 0)
         return;
+    kept_memory_give_back(counts_bytes(counts));
     free(counts->frame);
     free(counts);
 }
 
+/* The same. */
+static void drop(struct views *views)
+{
+    release(views->counts);
+    views->counts = NULL;
+}
+
 void counts_put(struct views *views, const struct counts *counts)
 {
+    if (!counts)
+        return;
     pthread_mutex_lock(&views->count_lock);
     release((struct counts *)counts);
+    if (counts == views->counts && counts->users == 1 && !kept_memory_may_stay())
+        drop(views);
     pthread_mutex_unlock(&views->count_lock);
 }
 
 void counts_drop(struct views *views)
 {
     pthread_mutex_lock(&views->count_lock);
-    release(views->counts);
-    views->counts = NULL;
+    drop(views);
     views->total_changes = 0;
     pthread_mutex_unlock(&views->count_lock);
 }
 
 size_t counts_bytes(const struct counts *counts)
 {
-    return counts ? sizeof(*counts) + (counts->n + 1) * sizeof(*counts->frame) : 0;
+    return counts ? counts->room * sizeof(*counts->frame) : 0;
 }
 
 /* ---- Counting all frames ---- */
@@ -84,21 +95,25 @@ size_t counts_bytes(const struct counts *counts)
 struct tally {
     struct views *views;
     struct counts *counts;
-    size_t capacity;
     bool is_sorted;
     uint64_t *cut; /* coordinates of chunks whose selections are to be read */
-    size_t n_cut, cut_capacity;
+    size_t n_cut, cut_room;
+    uint64_t steps; /* of what takes long */
 };
 
 static int reserve(struct tally *tally)
 {
     struct counts *counts = tally->counts;
-    struct frame_count *grown =
-        room_for_one(counts->frame, counts->n, &tally->capacity, sizeof(*grown));
-    if (!grown)
-        return -ENOMEM;
-    counts->frame = grown;
-    return 0;
+    void *frame = counts->frame;
+    int error =
+        kept_memory_grow(tally->views, &frame, counts->n, &counts->room, sizeof(*counts->frame));
+    counts->frame = frame;
+    return error;
+}
+
+static int go_on(struct tally *tally)
+{
+    return ++tally->steps % LOOK_EVERY == 0 ? interrupt_check() : 0;
 }
 
 static int add(struct tally *tally, uint64_t frame, uint64_t elements)
@@ -111,8 +126,6 @@ static int add(struct tally *tally, uint64_t frame, uint64_t elements)
         return __builtin_add_overflow(last->before, elements, &last->before)
                    ? count_is_wrong(tally->views, frame)
                    : 0;
-    if (counts->n == MOST_FRAMES)
-        return are_too_many(tally->views);
     tally->is_sorted &= !last || last->frame < frame;
     int error = reserve(tally);
     if (error)
@@ -152,6 +165,8 @@ static int add_defined(struct tally *tally, const struct sfs_slab *slab,
                 which /= slab->count[k];
             }
             error = add(tally, frame_of(views, element), n);
+            if (!error)
+                error = go_on(tally);
             first += n;
             left -= n;
         }
@@ -179,19 +194,22 @@ static enum place place_of(const struct views *views, const struct sfs_chunk_inf
 static int note_cut(struct tally *tally, const uint64_t *start)
 {
     size_t rank = (size_t)tally->views->info->rank;
-    uint64_t *grown =
-        room_for_one(tally->cut, tally->n_cut, &tally->cut_capacity, rank * sizeof(*grown));
-    if (!grown)
-        return -ENOMEM;
-    tally->cut = grown;
-    memcpy(tally->cut + tally->n_cut++ * rank, start, rank * sizeof(*start));
-    return 0;
+    void *cut = tally->cut;
+    int error =
+        kept_memory_grow(tally->views, &cut, tally->n_cut, &tally->cut_room, rank * sizeof(*start));
+    tally->cut = cut;
+    if (!error)
+        memcpy(tally->cut + tally->n_cut++ * rank, start, rank * sizeof(*start));
+    return error;
 }
 
 static int add_chunk(void *context, const struct sfs_chunk_info *chunk)
 {
     struct tally *tally = context;
     const struct views *views = tally->views;
+    int error = go_on(tally);
+    if (error)
+        return error;
     switch (place_of(views, chunk)) {
     case IN_A_FRAME:
         return add(tally, frame_of(views, chunk->start),
@@ -227,10 +245,12 @@ static int add_cut(struct tally *tally, const uint64_t *start)
 static int add_all(struct tally *tally)
 {
     struct views *views = tally->views;
+    size_t rank = (size_t)views->info->rank;
     int error = sfs_chunk_iterate(views->dataset, add_chunk, tally);
     for (size_t i = 0; i < tally->n_cut && !error; i++)
-        error = add_cut(tally, tally->cut + i * (size_t)views->info->rank);
+        error = add_cut(tally, tally->cut + i * rank);
     free(tally->cut);
+    kept_memory_give_back(tally->cut_room * rank * sizeof(*tally->cut));
     return error;
 }
 
@@ -240,16 +260,74 @@ static int by_frame(const void *a, const void *b)
     return left->frame < right->frame ? -1 : left->frame > right->frame;
 }
 
+/* Of [first, middle) and [middle, end), each sorted. */
+static void merge(const struct frame_count *from, size_t first, size_t middle, size_t end,
+                  struct frame_count *to)
+{
+    size_t left = first, right = middle;
+    for (size_t i = first; i < end; i++)
+        to[i] = left < middle && (right == end || from[left].frame <= from[right].frame)
+                    ? from[left++]
+                    : from[right++];
+}
+
+/* Pieces are sorted, then merged from either array to the other; *frame is the one with the result. */
+static int sort_and_merge(struct frame_count **frame, struct frame_count **spare, size_t n)
+{
+    int error = 0;
+    for (size_t i = 0; i < n && !error; i += LOOK_EVERY) {
+        qsort(*frame + i, n - i < LOOK_EVERY ? n - i : LOOK_EVERY, sizeof(**frame), by_frame);
+        error = interrupt_check();
+    }
+    for (size_t width = LOOK_EVERY; width < n && !error; width *= 2) {
+        struct frame_count *from = *frame, *to = *spare;
+        for (size_t i = 0; i < n && !error; i += 2 * width) {
+            size_t middle = n - i < width ? n : i + width;
+            size_t end = n - middle < width ? n : middle + width;
+            merge(from, i, middle, end, to);
+            error = interrupt_check();
+        }
+        *frame = to;
+        *spare = from;
+    }
+    return error;
+}
+
+static int sort(struct tally *tally)
+{
+    struct counts *counts = tally->counts;
+    const size_t bytes = counts_bytes(counts);
+    int error = kept_memory_take(tally->views, bytes);
+    if (error)
+        return error;
+    struct frame_count *spare = malloc(bytes);
+    error = spare ? sort_and_merge(&counts->frame, &spare, counts->n) : -ENOMEM;
+    free(spare);
+    kept_memory_give_back(bytes);
+    return error;
+}
+
+/* There will be no more. */
+static void shrink(struct counts *counts, size_t room)
+{
+    struct frame_count *cut = realloc(counts->frame, room * sizeof(*cut));
+    if (!cut)
+        return;
+    kept_memory_give_back((counts->room - room) * sizeof(*cut));
+    counts->frame = cut;
+    counts->room = room;
+}
+
 /* One entry for each frame, and sums instead of numbers. */
 static int add_up(struct tally *tally)
 {
     struct counts *counts = tally->counts;
     const struct views *views = tally->views;
     int error = reserve(tally); /* room for the end */
+    if (!error && !tally->is_sorted)
+        error = sort(tally);
     if (error)
         return error;
-    if (!tally->is_sorted)
-        qsort(counts->frame, counts->n, sizeof(*counts->frame), by_frame);
     size_t n = 0;
     uint64_t sum = 0;
     for (size_t i = 0; i < counts->n; n++) {
@@ -265,6 +343,7 @@ static int add_up(struct tally *tally)
     }
     counts->n = n;
     counts->frame[n] = (struct frame_count){UINT64_MAX, sum};
+    shrink(counts, n + 1);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/interrupt.h"
 #include "view/npz.h"
+#include "view/views_memory.h"
 
 /* Unused entries above either limit are dropped, except the one used last, which is being read in
  * pieces. */
@@ -28,6 +29,8 @@ static size_t bytes_of(const struct defined_frame *entry)
 
 static void free_entry(struct defined_frame *entry)
 {
+    kept_memory_give_back(entry->kept);
+    made_memory_give_back(entry->made);
     sfs_defined_free(&entry->defined);
     free(entry->encoded.bytes);
     free(entry);
@@ -80,11 +83,25 @@ static void trim(struct defined_frames *frames)
     }
 }
 
+/* Whether there is memory for what nobody uses any more. */
+static bool may_stay(struct defined_frame *entry)
+{
+    if (entry->made == 0)
+        return kept_memory_may_stay();
+    if (!made_memory_keep(entry->made))
+        return false;
+    entry->kept = entry->made;
+    entry->made = 0;
+    return true;
+}
+
 /* The lock must be held. */
 static void put(struct defined_frames *frames, struct defined_frame *entry)
 {
     if (--entry->users == 0 && !entry->is_listed)
         free_entry(entry);
+    else if (entry->users == 0 && entry->is_made && !may_stay(entry))
+        forget(frames, entry);
     trim(frames);
 }
 
@@ -97,23 +114,35 @@ void defined_put(struct views *views, struct defined_frame *entry)
     pthread_mutex_unlock(&views->defined_frames.lock);
 }
 
-static int make(struct views *views, struct defined_frame *entry)
+static int make_selection(struct views *views, struct defined_frame *entry)
 {
     struct sfs_slab slab = view_frame_slab(views, entry->frame);
-    if (entry->form == DEFINED_INTERVALS)
-        return sfs_get_defined(views->dataset, &slab, &entry->defined);
-    if (entry->form == DEFINED_PNG)
-        return png_make(views, entry->frame, &entry->encoded);
-    if (entry->form == DEFINED_NPZ)
-        return npz_make(views, entry->frame, &entry->encoded);
-    if (entry->form == DEFINED_CBF)
-        return cbf_make(views, entry->frame, &entry->encoded);
-    void *encoded;
-    int error =
-        sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded, &entry->encoded.n);
-    if (!error)
-        entry->encoded.bytes = encoded;
+    void *encoded = NULL;
+    int error = entry->form == DEFINED_INTERVALS
+                    ? sfs_get_defined(views->dataset, &slab, &entry->defined)
+                    : sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded,
+                                         &entry->encoded.n);
+    if (error)
+        return error;
+    entry->encoded.bytes = encoded;
+    error = kept_memory_take(views, bytes_of(entry));
+    entry->kept = error ? 0 : bytes_of(entry);
     return error;
+}
+
+static int make_frame(struct views *views, struct defined_frame *entry)
+{
+    int error = entry->form == DEFINED_PNG   ? png_make(views, entry->frame, &entry->encoded)
+                : entry->form == DEFINED_NPZ ? npz_make(views, entry->frame, &entry->encoded)
+                                             : cbf_make(views, entry->frame, &entry->encoded);
+    entry->made = error ? 0 : entry->encoded.n;
+    return error;
+}
+
+static int make(struct views *views, struct defined_frame *entry)
+{
+    bool is_selection = entry->form == DEFINED_INTERVALS || entry->form == DEFINED_ENCODED;
+    return is_selection ? make_selection(views, entry) : make_frame(views, entry);
 }
 
 /* Makes a new entry while others wait for it. The lock must be held; it is dropped. */

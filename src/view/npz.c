@@ -10,6 +10,7 @@
 
 #include "common/box.h"
 #include "view/npz.h"
+#include "view/views_memory.h"
 
 #define MOST_BYTES    ((uint64_t)1 << 30) /* of a frame in which all is defined */
 #define HEADER_BYTES  128                 /* of each array */
@@ -256,6 +257,11 @@ int npz_make(struct views *views, uint64_t frame, struct view_head *out)
     const struct sfs_defined *defined = &held->defined;
     struct archive archive = {.room = (size_t)npz_bytes(views, defined->elements)};
     npz_shape(views, &rows, &columns);
+    error = made_memory_take(archive.room);
+    if (error) {
+        defined_put(views, held);
+        return error;
+    }
     archive.bytes = calloc(1, archive.room);
     error = archive.bytes ? put_columns(&archive, &index, defined, columns) : -ENOMEM;
     if (!error)
@@ -267,9 +273,11 @@ int npz_make(struct views *views, uint64_t frame, struct view_head *out)
     if (!error)
         error = end_archive(&archive);
     defined_put(views, held);
-    if (error)
+    if (error) {
         free(archive.bytes);
-    else
+        made_memory_give_back(archive.room);
+    } else {
         *out = (struct view_head){(char *)archive.bytes, archive.n};
+    }
     return error;
 }

@@ -14,7 +14,7 @@ bool npz_exists(const struct views *views);
 void npz_shape(const struct views *views, uint64_t *rows, uint64_t *columns);
 
 /* Bytes of the file of a frame with so many defined elements; and all of it, which the caller
- * frees. Errors as of sfs_read. */
+ * frees, and gives back its bytes (made_memory_give_back). Errors as of sfs_read, made_memory_take. */
 uint64_t npz_bytes(const struct views *views, uint64_t elements);
 int npz_make(struct views *views, uint64_t frame, struct view_head *out);
 

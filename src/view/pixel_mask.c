@@ -4,44 +4,69 @@
 
 #include "common/interrupt.h"
 #include "view/pixel.h"
+#include "view/views_memory.h"
 
-/* A mask has the dims of the frame, and integers. -ENOENT: this is none. */
-static int read_mask(struct views *views, struct sfs_dataset *dataset, unsigned char *mask)
+#define PIECE_BYTES ((size_t)1 << 20)
+
+/* A mask has the dims of the frame, and integers. */
+static bool is_mask(const struct views *views, struct sfs_dataset *dataset)
 {
     const struct sfs_dataset_info *info = sfs_dataset_info(dataset);
-    const struct sfs_type *type = &info->type;
     const uint64_t *frame_dims = views->dims + views->info->rank - views->frame_rank;
     uint64_t dims[SFS_MAX_RANK];
-    struct sfs_slab slab = {.rank = 2, .count = {frame_dims[0], frame_dims[1]}};
     (void)sfs_dataset_dims(dataset, dims);
-    if (info->rank != 2 || views->frame_rank != 2 || dims[0] != frame_dims[0] ||
-        dims[1] != frame_dims[1] || type->class != SFS_INTEGER || type->size > 8)
-        return -ENOENT;
-    size_t n = (size_t)views->frame_elements;
-    unsigned char *elements = malloc(n * type->size);
-    int error = elements ? sfs_read(dataset, &slab, 0, elements, n * type->size) : -ENOMEM;
-    for (size_t i = 0; i < n && !error; i++) {
-        uint64_t bits = number_bits(type, elements + i * type->size);
-        mask[i] = bits == 0 ? PIXEL_GOOD : bits == 1 ? PIXEL_GAP : PIXEL_BAD;
+    return info->rank == 2 && views->frame_rank == 2 && dims[0] == frame_dims[0] &&
+           dims[1] == frame_dims[1] && info->type.class == SFS_INTEGER && info->type.size <= 8;
+}
+
+static int read_mask(const struct views *views, struct sfs_dataset *dataset, unsigned char *mask)
+{
+    const struct sfs_type *type = &sfs_dataset_info(dataset)->type;
+    const uint64_t *frame_dims = views->dims + views->info->rank - views->frame_rank;
+    struct sfs_slab slab = {.rank = 2, .count = {frame_dims[0], frame_dims[1]}};
+    const uint64_t most = PIECE_BYTES / type->size;
+    unsigned char *piece = malloc(PIECE_BYTES);
+    int error = piece ? 0 : -ENOMEM;
+    for (uint64_t first = 0, n; first < views->frame_elements && !error; first += n) {
+        n = views->frame_elements - first < most ? views->frame_elements - first : most;
+        error = interrupt_check();
+        if (!error)
+            error = sfs_read(dataset, &slab, first * type->size, piece, (size_t)n * type->size);
+        for (uint64_t i = 0; i < n && !error; i++) {
+            uint64_t bits = number_bits(type, piece + i * type->size);
+            mask[first + i] = bits == 0 ? PIXEL_GOOD : bits == 1 ? PIXEL_GAP : PIXEL_BAD;
+        }
     }
-    free(elements);
+    free(piece);
+    return error;
+}
+
+static int make_mask(const struct views *views, struct sfs_dataset *dataset,
+                     struct pixel_mask *mask)
+{
+    const size_t n = (size_t)views->frame_elements;
+    int error = kept_memory_take(views, n);
+    if (error)
+        return error;
+    unsigned char *pixels = malloc(n);
+    error = pixels ? read_mask(views, dataset, pixels) : -ENOMEM;
+    if (error) {
+        free(pixels);
+        kept_memory_give_back(n);
+    } else {
+        *mask = (struct pixel_mask){.pixels = pixels, .n = n};
+    }
     return error;
 }
 
 static int load_mask(struct views *views, struct pixel_mask *mask)
 {
     struct sfs_dataset *dataset;
-    size_t n = (size_t)views->frame_elements;
-    unsigned char *pixels = malloc(n);
-    int error = pixels ? nexus_open(views, "pixel_mask", &dataset) : -ENOMEM;
+    int error = nexus_open(views, "pixel_mask", &dataset);
     if (!error) {
-        error = read_mask(views, dataset, pixels);
+        error = is_mask(views, dataset) ? make_mask(views, dataset, mask) : -ENOENT;
         sfs_dataset_close(dataset);
     }
-    if (error)
-        free(pixels);
-    else
-        *mask = (struct pixel_mask){.pixels = pixels, .n = n};
     mask->is_known = !error || error == -ENOENT;
     return error == -ENOENT ? 0 : error;
 }
@@ -60,6 +85,7 @@ int pixel_mask_get(struct views *views, const unsigned char **mask)
 
 void pixel_mask_drop(struct views *views)
 {
+    kept_memory_give_back(views->mask.n);
     free(views->mask.pixels);
     views->mask = (struct pixel_mask){0};
 }

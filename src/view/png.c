@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "view/pixel.h"
+#include "view/views_memory.h"
 
 #define SIGNATURE     "\x89PNG\r\n\x1a\n"
 #define CHUNK_BYTES   12 /* of a chunk, besides its data */
@@ -337,12 +338,16 @@ int png_make(struct views *views, uint64_t frame, struct view_head *out)
     struct png png;
     if (!png_of(views, &png) || frame >= views->frames)
         return -EINVAL;
-    size_t n = (size_t)png_bytes(views), raster_n = (size_t)raster_bytes(&png);
+    const size_t n = (size_t)png_bytes(views), raster_n = (size_t)raster_bytes(&png);
+    const size_t besides = raster_n + (png.samples > 1 ? (size_t)views->frame_elements : 0);
+    int error = made_memory_take(n + besides);
+    if (error)
+        return error;
     struct writer w = {.bytes = malloc(n)};
     unsigned char *raster = malloc(raster_n);
-    int error = !w.bytes || !raster ? -ENOMEM
-                : png.samples > 1   ? draw_colours(views, frame, &png, raster)
-                                    : draw_numbers(views, frame, raster);
+    error = !w.bytes || !raster ? -ENOMEM
+            : png.samples > 1   ? draw_colours(views, frame, &png, raster)
+                                : draw_numbers(views, frame, raster);
     if (!error) {
         make_rows(&png, raster);
         put(&w, SIGNATURE, strlen(SIGNATURE));
@@ -355,5 +360,6 @@ int png_make(struct views *views, uint64_t frame, struct view_head *out)
         free(w.bytes);
     }
     free(raster);
+    made_memory_give_back(error ? n + besides : besides);
     return error;
 }

@@ -43,14 +43,15 @@ bool are_images(const struct sfs_type *type, int rank, const uint64_t *dims);
 /* SampleFormat of TIFF 6.0: 1 unsigned, and booleans, 2 signed, 3 IEEE floating point (tiff.c). */
 unsigned tiff_sample_format(const struct sfs_type *type);
 
-/* png/N.png: its size, 0 where there is no such view; and all of it, which the caller frees. Errors
- * as of sfs_read, sfs_get_defined; -EINVAL: there is no such view, or frame. */
+/* png/N.png: its size, 0 where there is no such view; and all of it, which the caller frees, and gives back its bytes
+ * (made_memory_give_back). Errors as of sfs_read, sfs_get_defined, made_memory_take; -EINVAL: there is no such view, or
+ * frame. */
 uint64_t png_bytes(const struct views *views);
 int png_make(struct views *views, uint64_t frame, struct view_head *out);
 
 /* cbf/N.cbf: its size, 0 where there is no such view, of which this much is no hole at least; head
- * and data of a frame, which the caller frees; and what is behind the padding. Errors as of
- * sfs_read. */
+ * and data of a frame, which the caller frees; and what is behind the padding. The
+ * same for its bytes, and errors as of sfs_read, made_memory_take. */
 uint64_t cbf_bytes(const struct views *views);
 uint64_t cbf_least_bytes(const struct views *views);
 int cbf_make(struct views *views, uint64_t frame, struct view_head *out);
@@ -175,7 +176,7 @@ struct frame_count {
 struct counts {
     uint64_t changes; /* the sfs_dataset_changes that they are of */
     unsigned users;   /* under count_lock; 1 more while they are kept */
-    size_t n;
+    size_t n, room;
     struct frame_count *frame; /* n, and one more whose before is the number of all */
 };
 
@@ -184,8 +185,8 @@ size_t counts_find(const struct counts *counts, uint64_t frame);
 
 /* Counts by one walk of the index on first use; where chunks span frames, also by the selections of
  * all chunks. Given back by counts_put, which accepts NULL. -EFBIG: too many frames, and -EIO: the
- * index counts more elements than there are, which are logged; -EBUSY: a followed file moved on each
- * time that it was tried; -EINTR; errors of sfs_chunk_iterate and sfs_get_defined. */
+ * index counts more elements than there are, which are logged; -ENOMEM as of kept_memory_take; -EBUSY: a
+ * followed file moved on each time that it was tried; -EINTR; errors of sfs_chunk_iterate and sfs_get_defined. */
 int counts_get(struct views *views, const struct counts **counts);
 void counts_put(struct views *views, const struct counts *counts);
 
@@ -222,6 +223,7 @@ struct defined_frame {
     bool is_made;   /* until then the other members are not to be looked at */
     bool is_listed; /* what failed or is no longer current is not: the next one tries again */
     int error;
+    size_t kept, made; /* bytes that are taken for it (views_memory.h) */
 };
 
 void defined_init(struct views *views);
@@ -242,8 +244,9 @@ void defined_put(struct views *views, struct defined_frame *defined);
 /* A text that is kept. */
 struct kept_text {
     struct view_head head;
-    uint64_t changes; /* the sfs_dataset_changes that it is of */
-    unsigned users;   /* under the lock of the texts; 1 more while it is kept */
+    struct kept_text **place; /* where it is kept */
+    uint64_t changes;         /* the sfs_dataset_changes that it is of */
+    unsigned users;           /* under the lock of the texts; 1 more while it is kept */
 };
 
 /* Drops the mask; its pixels must not be in use, and the lock of the texts is held, or nobody else uses

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/growing_array.h"
 #include "common/interrupt.h"
 #include "common/search.h"
 #include "common/size.h"
+#include "view/views_memory.h"
 
 #define PIECE_BYTES    ((uint64_t)1 << 20) /* of values or text, but for single elements */
 #define PIECE_ELEMENTS 4096
@@ -76,23 +76,25 @@ static void free_index(struct parts_index *index)
 {
     if (!index)
         return;
+    kept_memory_give_back(index->room * sizeof(*index->piece));
     free(index->piece);
     free(index->head.bytes);
     free(index);
 }
 
 /* What the last one that was added begins with, and where the next one will. */
-static int add(struct parts_index *index, uint64_t element, uint64_t before)
+static int add(const struct views *views, struct parts_index *index, uint64_t element,
+               uint64_t before)
 {
     if (index->n == MOST_PIECES)
         return -EFBIG;
-    struct parts_piece *piece = room_for_one(index->piece, index->n + 1, &index->room,
-                                             sizeof(*piece)); /* and for the end */
-    if (!piece)
-        return -ENOMEM;
+    void *piece = index->piece;
+    int error = kept_memory_grow(views, &piece, index->n + 1, &index->room,
+                                 sizeof(*index->piece)); /* and for the end */
     index->piece = piece;
-    index->piece[index->n++] = (struct parts_piece){element, before};
-    return 0;
+    if (!error)
+        index->piece[index->n++] = (struct parts_piece){element, before};
+    return error;
 }
 
 static int lengths_of(struct views *views, uint64_t first, uint64_t n, uint64_t *lengths)
@@ -125,13 +127,13 @@ static uint64_t fitting(const uint64_t *lengths, uint64_t n, size_t item)
 }
 
 /* The pieces of some sequences, whose lengths say everything. */
-static int add_sequences(struct parts_index *index, const uint64_t *lengths, uint64_t first,
-                         uint64_t n, uint64_t *total)
+static int add_sequences(struct views *views, struct parts_index *index, const uint64_t *lengths,
+                         uint64_t first, uint64_t n, uint64_t *total)
 {
     int error = 0;
     for (uint64_t at = 0; at < n && !error;) {
         uint64_t here = fitting(lengths + at, n - at, index->item);
-        error = add(index, first + at, *total);
+        error = add(views, index, first + at, *total);
         for (uint64_t end = at + here; at < end; at++)
             if (__builtin_add_overflow(*total, lengths[at], total) ||
                 *total > (uint64_t)INT64_MAX / index->item - PIECE_BYTES)
@@ -157,7 +159,7 @@ static int add_lines(struct views *views, struct parts_index *index, const uint6
         }
         if (!error) {
             free(lines);
-            error = add(index, first + at, *total);
+            error = add(views, index, first + at, *total);
             *total += bytes;
         }
         if (!error)
@@ -188,7 +190,7 @@ static int find_pieces(struct views *views, struct parts_index *index, uint64_t 
         else
             guess_lengths(views, n, lengths);
         if (!error)
-            error = is_ragged ? add_sequences(index, lengths, first, n, total)
+            error = is_ragged ? add_sequences(views, index, lengths, first, n, total)
                               : add_lines(views, index, lengths, first, n, total);
         if (!error)
             error = interrupt_check();
@@ -210,7 +212,7 @@ static int make(struct views *views, struct parts_index **out)
     index->item = parts_are_ragged(views) ? type->base->size : 1;
     int error = find_pieces(views, index, &total);
     if (!error)
-        error = add(index, views->elements, total);
+        error = add(views, index, views->elements, total);
     if (!error && parts_are_ragged(views))
         error = numpy_header(type->base, 1, &total, &index->head);
     if (error) {
@@ -226,6 +228,7 @@ static int make(struct views *views, struct parts_index **out)
 
 static void forget_kept(struct parts_kept *kept)
 {
+    kept_memory_give_back(kept->n);
     free(kept->bytes);
     *kept = (struct parts_kept){0};
 }
@@ -270,6 +273,8 @@ void parts_put(struct views *views, struct parts_index *index)
         return;
     pthread_mutex_lock(&views->parts_lock);
     release(views, index);
+    if (index == views->parts && index->users == 1 && !kept_memory_may_stay())
+        drop(views);
     pthread_mutex_unlock(&views->parts_lock);
 }
 
@@ -348,8 +353,10 @@ static int load(struct views *views, const struct parts_index *index, size_t at,
     forget_kept(kept);
     int error = sfs_read_parts(views->dataset, parts, piece->element, n, SIZE_OF_MOST_ELEMENT,
                                &kept->bytes, &kept->n);
+    if (!error && (error = kept_memory_take(views, kept->n)) < 0)
+        free(kept->bytes);
     if (error) {
-        kept->bytes = NULL;
+        *kept = (struct parts_kept){0};
         return error;
     }
     kept->index = index;

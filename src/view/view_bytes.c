@@ -6,6 +6,7 @@
 
 #include "common/interrupt.h"
 #include "view/npz.h"
+#include "view/views_memory.h"
 
 #define TEXT_BYTES ((size_t)256 << 20)
 
@@ -14,6 +15,7 @@ static void release_text(struct kept_text *text)
 {
     if (!text || --text->users > 0)
         return;
+    kept_memory_give_back(text->head.n);
     free(text->head.bytes);
     free(text);
 }
@@ -29,6 +31,7 @@ static int make_text(struct views *views, enum view_kind kind, struct kept_text 
     struct kept_text *text = calloc(1, sizeof(*text));
     if (!text)
         return -ENOMEM;
+    text->place = kept;
     text->changes = sfs_dataset_changes(views->dataset);
     text->users = 1;
     int error = kind == VIEW_DATASET_JSON ? json_of_dataset(views, &text->head)
@@ -36,6 +39,8 @@ static int make_text(struct views *views, enum view_kind kind, struct kept_text 
                 : kind == VIEW_CSV
                     ? csv_of_dataset(views, &text->head)
                     : sfs_text(views->dataset, TEXT_BYTES, &text->head.bytes, &text->head.n);
+    if (!error && (error = kept_memory_take(views, text->head.n)) < 0)
+        free(text->head.bytes);
     if (error)
         free(text);
     else
@@ -51,17 +56,17 @@ static struct kept_text **place_of(struct views *views, enum view_kind kind)
                                      : &views->text;
 }
 
-/* The texts are made on first use and kept as long as nothing changes. */
-static int get_text(struct views *views, enum view_kind kind, struct kept_text **text)
+/* The lock is held while one is made. -ENOENT: there is none that is current, and none is to be made. */
+static int use_text(struct views *views, enum view_kind kind, bool makes, struct kept_text **text)
 {
     struct kept_text **kept = place_of(views, kind);
-    int error = interrupt_lock(&views->lock); /* it is held while one is made */
+    int error = interrupt_lock(&views->lock);
     if (error)
         return error;
     if (*kept && !is_current(views, (*kept)->changes))
         text_drop(kept);
     if (!*kept)
-        error = make_text(views, kind, kept);
+        error = makes ? make_text(views, kind, kept) : -ENOENT;
     if (!error) {
         (*kept)->users++;
         *text = *kept;
@@ -70,10 +75,30 @@ static int get_text(struct views *views, enum view_kind kind, struct kept_text *
     return error;
 }
 
+/* The texts are made on first use and kept as long as nothing changes. How long those of elements
+ * become is not known before. */
+static int get_text(struct views *views, enum view_kind kind, struct kept_text **text)
+{
+    if (kind != VIEW_VALUE_TXT && kind != VIEW_CSV)
+        return use_text(views, kind, true, text);
+    int error = use_text(views, kind, false, text);
+    if (error != -ENOENT)
+        return error;
+    error = made_memory_take(TEXT_BYTES);
+    if (error)
+        return error;
+    error = use_text(views, kind, true, text);
+    made_memory_give_back(TEXT_BYTES);
+    return error;
+}
+
 static void put_text(struct views *views, struct kept_text *text)
 {
     pthread_mutex_lock(&views->lock);
+    struct kept_text **place = text->place;
     release_text(text);
+    if (text == *place && text->users == 1 && !kept_memory_may_stay())
+        text_drop(place);
     pthread_mutex_unlock(&views->lock);
 }
 

@@ -497,6 +497,29 @@ def test_filling_what_only_a_header_claims(mounts, tmp_path):
         assert not file["small"][1].ravel()[4:].any() and file["small"][2].all()
 
 
+def test_tables_of_many_datasets(mounts, tmp_path):
+    """Of 16 million frames of an element each, which a file of some KiB has, `csr/` needs a table of 256 MiB."""
+    frames = 2**24
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    sparse_files.make(folder / "0.h5", np.zeros((frames, 1, 1), "u1"), np.ones((frames, 1, 1), bool),
+                      (frames, 1, 1), deflate=(9, 9))
+    assert (folder / "0.h5").stat().st_size < 32 * KIB
+    mount = mounts(folder, "ro")
+    files = []
+    try:
+        for i in range(6):
+            if i > 0:
+                shutil.copy(folder / "0.h5", folder / f"{i}.h5")
+            files.append(open(mount / f"{i}.h5/sparse/csr/indices.raw", "rb", buffering=0))
+            assert files[-1].read(4) == bytes(4)
+            assert os.fstat(files[-1].fileno()).st_size == 4 * frames
+    finally:
+        for file in files:
+            file.close()
+    assert peak(mount.process.pid) < 1024 * MIB
+
+
 def test_long_names_of_many_fields(mounts, tmp_path):
     """A field of 60,000 characters, 16,384 times: the first line of a table would have a gigabyte."""
     with h5py.File(tmp_path / "names.h5", "w") as file:

@@ -4,11 +4,15 @@
 
 #include <errno.h>
 #include <hdf5.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "view/private.h"
 #include "view/variable_length_files.h"
+#include "view/views_memory.h"
 
 #define ITEM     sizeof(uint16_t)
 #define MIN_HOLE 4096 /* bytes of a gap that is a hole */
@@ -476,6 +480,319 @@ static void offsets_of_what_is_shown_follow_it(void **state)
     assert_int_equal(sfs_close(model.file), 0);
 }
 
+/* ---- What views take of memory, in all ---- */
+
+#define MOST ((size_t)1 << 30)
+
+/* A file is closed, and with it all is given back. */
+static void destroy_and_check(struct model *model)
+{
+    destroy(model);
+    views_memory_limit(MOST, MOST);
+    assert_int_equal(kept_memory_take(NULL, MOST), 0);
+    kept_memory_give_back(MOST);
+    assert_true(made_memory_extend(MOST));
+    made_memory_give_back(MOST);
+}
+
+/* All is defined. Chunks hold one element of all frames: in the index frames come once for each of their rows. */
+static void create_rows(struct model *model, uint64_t frames, uint64_t rows)
+{
+    const struct sfs_slab slab = {.rank = 3, .count = {frames, rows, 1}};
+    create(model, frames, rows, 1, frames, 1);
+    uint16_t *values = allocate(model->n * ITEM);
+    for (uint64_t i = 0; i < model->n; i++)
+        values[i] = (uint16_t)(i + 1);
+    assert_int_equal(sfs_write(model->dataset, &slab, values), 0);
+    free(values);
+    view(model);
+}
+
+static bool count_asked(void *context)
+{
+    ++*(unsigned *)context;
+    return false;
+}
+
+static void many_frames_are_counted_in_pieces(void **state)
+{
+    (void)state;
+    for (uint64_t rows = 1; rows <= 2; rows++) {
+        const uint64_t frames = 1000000 / rows;
+        struct model model;
+        const struct counts *counts;
+        unsigned asked = 0;
+        create_rows(&model, frames, rows);
+        sfs_set_interrupt(count_asked, &asked);
+        assert_int_equal(counts_get(model.views, &counts), 0);
+        sfs_set_interrupt(NULL, NULL);
+        assert_true(asked > rows * (1000000 / 65536)); /* adding them, and sorting */
+        assert_int_equal(counts->n, frames);
+        for (size_t i = 0; i <= frames; i++) {
+            assert_true(counts->frame[i].frame == (i < frames ? i : UINT64_MAX));
+            assert_int_equal(counts->frame[i].before, rows * i);
+        }
+        counts_put(model.views, counts);
+        destroy_and_check(&model);
+    }
+}
+
+static bool is_asked_often(void *context)
+{
+    return ++*(unsigned *)context > 6;
+}
+
+static void counting_ends_early_if_nobody_waits(void **state)
+{
+    (void)state;
+    struct model model;
+    const struct counts *counts;
+    unsigned asked = 0;
+    create_rows(&model, 200000, 2);
+    sfs_set_interrupt(is_asked_often, &asked);
+    assert_int_equal(counts_get(model.views, &counts), -EINTR);
+    sfs_set_interrupt(NULL, NULL);
+    assert_int_equal(views_kept_bytes(model.views), 0);
+    destroy_and_check(&model);
+}
+
+static void tables_of_all_datasets_have_one_limit(void **state)
+{
+    (void)state;
+    struct model model;
+    struct views *other;
+    const struct counts *counts, *others;
+    create_rows(&model, 10000, 2);
+    log_quietly();
+    assert_int_equal(views_open(model.file, model.views->address, "/d", -1, &other), 0);
+    assert_int_equal(counts_get(model.views, &counts), 0);
+    const size_t table = counts_bytes(counts);
+    assert_int_equal(table, 10001 * sizeof(*counts->frame));
+    /* Each frame comes twice at first, in an array with room, which is sorted. */
+    views_memory_limit(8 * table, MOST);
+    assert_int_equal(counts_get(other, &others), 0);
+    counts_put(other, others);
+    assert_int_equal(views_kept_bytes(other), table);
+    counts_drop(other);
+    views_memory_limit(3 * table, MOST);
+    const unsigned errors = log_errors();
+    assert_int_equal(counts_get(other, &others), -ENOMEM);
+    assert_int_equal(log_errors(), errors + 1);
+    assert_int_equal(views_kept_bytes(other), 0);
+    /* Half of the limit is for what nobody uses. */
+    views_memory_limit(2 * table, MOST);
+    counts_put(model.views, counts);
+    assert_int_equal(views_kept_bytes(model.views), table);
+    views_memory_limit(2 * table - 1, MOST);
+    assert_int_equal(counts_get(model.views, &counts), 0);
+    counts_put(model.views, counts);
+    assert_int_equal(views_kept_bytes(model.views), 0);
+    views_close(other);
+    destroy_and_check(&model);
+}
+
+static void selections_are_limited_too(void **state)
+{
+    (void)state;
+    const enum defined_form forms[] = {DEFINED_INTERVALS, DEFINED_ENCODED};
+    struct model model;
+    struct defined_frame *held, *more;
+    create(&model, 2, 100, 100, 1, 100);
+    for (uint64_t row = 0; row < 100; row++)
+        define(&model, row % 2, row, row % 7, 5);
+    view(&model);
+    log_quietly();
+    for (size_t i = 0; i < COUNT(forms); i++) {
+        assert_int_equal(defined_get(model.views, 0, forms[i], &held), 0);
+        const size_t n = views_kept_bytes(model.views), errors = log_errors();
+        views_memory_limit(n + 1, MOST);
+        assert_int_equal(defined_get(model.views, 1, forms[i], &more), -ENOMEM);
+        assert_int_equal(log_errors(), errors + 1);
+        assert_int_equal(views_kept_bytes(model.views), n);
+        defined_put(model.views, held);
+        assert_int_equal(views_kept_bytes(model.views), 0);
+        views_memory_limit(MOST, MOST);
+    }
+    destroy_and_check(&model);
+}
+
+static void create_images(const char *type_name, uint64_t frames, uint64_t rows, uint64_t columns,
+                          struct model *model)
+{
+    const struct sfs_dataset_create description = {.rank = 3,
+                                                   .dims = {frames, rows, columns},
+                                                   .max_dims = {frames, rows, columns},
+                                                   .chunk_dims = {1, rows, columns}};
+    create_viewed(type_name, &description, -1, model);
+}
+
+static void close_images(struct model *model)
+{
+    sfs_dataset_close(model->dataset);
+    destroy_and_check(model);
+}
+
+struct wanted {
+    struct views *views;
+    enum defined_form form;
+    _Atomic pid_t thread;
+    struct defined_frame *got;
+    int error;
+};
+
+static void *get_second_frame(void *context)
+{
+    struct wanted *wanted = context;
+    wanted->thread = (pid_t)syscall(SYS_gettid);
+    wanted->error = defined_get(wanted->views, 1, wanted->form, &wanted->got);
+    return NULL;
+}
+
+static bool is_asked_very_often(void *context)
+{
+    return ++*(unsigned *)context > 20;
+}
+
+/* More than there is for one of them, or a little more. */
+static void frames_are_made_one_after_the_other(void **state)
+{
+    (void)state;
+    const enum defined_form forms[] = {DEFINED_PNG, DEFINED_CBF, DEFINED_NPZ};
+    struct model model;
+    create_images("<u2", 2, 64, 64, &model);
+    for (size_t i = 0; i < 2 * COUNT(forms); i++) {
+        struct wanted wanted = {.views = model.views, .form = forms[i / 2]};
+        struct defined_frame *held, *more;
+        unsigned asked = 0;
+        pthread_t thread;
+        views_memory_limit(MOST, i % 2 ? 1 : 3 * 64 * 64);
+        assert_int_equal(defined_get(model.views, 0, wanted.form, &held), 0);
+        views_memory_limit(MOST, held->encoded.n);
+        sfs_set_interrupt(is_asked_very_often, &asked); /* more often than for reading them */
+        assert_int_equal(defined_get(model.views, 1, wanted.form, &more), -EINTR);
+        sfs_set_interrupt(NULL, NULL);
+        start_thread(&thread, get_second_frame, &wanted);
+        while (wanted.thread == 0)
+            sched_yield();
+        wait_until_it_sleeps(wanted.thread);
+        defined_put(model.views, held);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(wanted.error, 0);
+        defined_put(model.views, wanted.got);
+        defined_drop(model.views);
+    }
+    close_images(&model);
+}
+
+/* But the last one is kept for the next request while there is room for it. */
+static void frames_that_nobody_reads_are_kept_in_half_of_the_limit(void **state)
+{
+    (void)state;
+    struct model model;
+    struct defined_frame *held;
+    create_images("<u2", 2, 64, 64, &model);
+    assert_int_equal(defined_get(model.views, 0, DEFINED_PNG, &held), 0);
+    const size_t n = held->encoded.n;
+    const size_t selection = views_kept_bytes(model.views) - n;
+    views_memory_limit(2 * (n + selection), MOST);
+    defined_put(model.views, held);
+    assert_int_equal(views_kept_bytes(model.views), n + selection);
+    assert_int_equal(defined_get(model.views, 0, DEFINED_PNG, &held), 0);
+    views_memory_limit(2 * (n + selection) - 1, MOST);
+    defined_put(model.views, held);
+    assert_int_equal(views_kept_bytes(model.views), selection);
+    assert_int_equal(defined_get(model.views, 0, DEFINED_PNG, &held), 0);
+    defined_put(model.views, held); /* what was made just now, too */
+    assert_int_equal(views_kept_bytes(model.views), selection);
+    close_images(&model);
+}
+
+/* What CBF takes is known when it is made: where there is no more just then it is made again. */
+static void a_cbf_file_that_takes_more_than_most_is_made_all_the_same(void **state)
+{
+    (void)state;
+    const struct sfs_slab slab = {.rank = 3, .count = {1, 300, 300}};
+    struct model model;
+    size_t n, again;
+    int32_t *values = allocate(300 * 300 * sizeof(*values));
+    random_fill(values, 300 * 300 * sizeof(*values));
+    create_images("<i4", 1, 300, 300, &model);
+    assert_int_equal(sfs_write(model.dataset, &slab, values), 0);
+    unsigned char *whole = read_whole(&model, VIEW_CBF, 0, &n);
+    assert_int_equal(sfs_write(model.dataset, &slab, values), 0); /* what is kept is not current */
+    views_memory_limit(MOST, 300 * 300 * 2);
+    unsigned char *alone = read_whole(&model, VIEW_CBF, 0, &again);
+    assert_int_equal(n, again);
+    assert_memory_equal(whole, alone, n);
+    free(whole);
+    free(alone);
+    free(values);
+    close_images(&model);
+}
+
+static void texts_of_all_datasets_have_one_limit(void **state)
+{
+    (void)state;
+    const enum view_kind kinds[] = {VIEW_VALUE_TXT, VIEW_CSV, VIEW_DATASET_JSON};
+    const struct sfs_dataset_create description = {
+        .rank = 1, .dims = {500}, .max_dims = {500}, .chunk_dims = {500}, .is_dense = true};
+    struct model model;
+    uint64_t size;
+    char byte;
+    const struct view_room room = {0, 1, &byte};
+    struct view_part part;
+    log_quietly();
+    create_viewed("<u2", &description, -1, &model);
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        views_memory_limit(1, MOST);
+        const unsigned errors = log_errors();
+        assert_int_equal(view_read(model.views, kinds[i], 0, &room, &part), -ENOMEM);
+        assert_int_equal(log_errors(), errors + 1);
+        views_memory_limit(MOST, 1); /* more than that is made, by itself */
+        assert_int_equal(view_read(model.views, kinds[i], 0, &room, &part), 0);
+        assert_int_equal(view_size(model.views, kinds[i], 0, &size), 0);
+        assert_int_equal(views_kept_bytes(model.views), size);
+        views_memory_limit(2 * size - 1, MOST);
+        assert_int_equal(view_read(model.views, kinds[i], 0, &room, &part), 0);
+        assert_int_equal(views_kept_bytes(model.views), 0);
+    }
+    close_images(&model);
+}
+
+static void sequences_are_limited_too(void **state)
+{
+    (void)state;
+    const uint64_t lengths[] = {3, 0, 2, 1};
+    const struct sfs_dataset_create description = {
+        .rank = 1, .dims = {4}, .max_dims = {4}, .chunk_dims = {2}};
+    struct model model;
+    struct parts_index *index, *more;
+    uint16_t values[6];
+    log_quietly();
+    create_viewed("vlen:<u2", &description, -1, &model);
+    write_sequences(&model, lengths, 4);
+    views_memory_limit(1, MOST);
+    unsigned errors = log_errors();
+    assert_int_equal(parts_get(model.views, &index), -ENOMEM);
+    assert_int_equal(log_errors(), ++errors);
+    views_memory_limit(MOST, MOST);
+    assert_int_equal(parts_get(model.views, &index), 0);
+    const size_t n = views_kept_bytes(model.views);
+    views_memory_limit(n + sizeof(values) - 1, MOST);
+    assert_int_equal(parts_read(model.views, index, 0, sizeof(values), (char *)values), -ENOMEM);
+    assert_int_equal(log_errors(), ++errors);
+    views_memory_limit(n + sizeof(values), MOST);
+    assert_int_equal(parts_read(model.views, index, 0, sizeof(values), (char *)values), 0);
+    assert_int_equal(values[5], 1);
+    assert_int_equal(views_kept_bytes(model.views), n + sizeof(values));
+    assert_int_equal(parts_get(model.views, &more), 0);
+    parts_put(model.views, more);
+    assert_int_equal(views_kept_bytes(model.views), n + sizeof(values));
+    parts_put(model.views, index); /* nobody uses it, and it is more than half */
+    assert_int_equal(views_kept_bytes(model.views), 0);
+    close_images(&model);
+}
+
 TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(behind_the_end_nothing_is_found),
           cmocka_unit_test(in_long_data_only_empty_frames_are_holes),
@@ -486,4 +803,13 @@ TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(frames_that_exceed_63_bits_are_not_counted_and_the_log_says_so),
           cmocka_unit_test(offsets_are_those_of_one_state),
           cmocka_unit_test(what_is_made_of_what_is_shown_follows_it),
-          cmocka_unit_test(offsets_of_what_is_shown_follow_it))
+          cmocka_unit_test(offsets_of_what_is_shown_follow_it),
+          cmocka_unit_test(many_frames_are_counted_in_pieces),
+          cmocka_unit_test(counting_ends_early_if_nobody_waits),
+          cmocka_unit_test(tables_of_all_datasets_have_one_limit),
+          cmocka_unit_test(selections_are_limited_too),
+          cmocka_unit_test(frames_are_made_one_after_the_other),
+          cmocka_unit_test(frames_that_nobody_reads_are_kept_in_half_of_the_limit),
+          cmocka_unit_test(a_cbf_file_that_takes_more_than_most_is_made_all_the_same),
+          cmocka_unit_test(texts_of_all_datasets_have_one_limit),
+          cmocka_unit_test(sequences_are_limited_too))
