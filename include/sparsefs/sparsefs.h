@@ -99,7 +99,8 @@ struct sfs_options {
      * sfs_begin_writing. */
     bool share;
     /* The most memory in bytes that one chunk may take while it is read or changed, as it is stored
-     * and decoded: a file of some KiB can claim gigabytes. Of more it is -EIO, and the log says so.
+     * and decoded, and that the selections of chunks take that all calls join at the time: a file of
+     * some KiB can claim gigabytes. Of more it is -EIO (-ENOMEM: beside others), and the log says so.
      * 0: 4 GiB, or a quarter of the machine's memory if that is less. */
     size_t chunk_memory;
     bool is_trusted; /* the creator of the file is trusted with what libhdf5 does as root */

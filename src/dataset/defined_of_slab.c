@@ -1,5 +1,6 @@
 /* The defined elements of a slab of a dataset, and their values. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,9 @@
 #include "common/box.h"
 #include "common/growing_array.h"
 #include "common/interrupt.h"
+#include "common/log.h"
 #include "common/search.h"
+#include "common/size.h"
 #include "common/thread_pool.h"
 #include "dataset/private.h"
 #include "layout/sparse.h"
@@ -19,6 +22,13 @@
 
 /* Chunks whose selections are decoded at once. */
 #define AHEAD 8
+
+/* Pieces, between two looks at whether anybody still waits for them. */
+#define LOOK_EVERY 65536
+
+/* A piece, two copies to sort it, and a run. */
+#define BYTES_FOR_PIECE                                                                            \
+    (sizeof(struct runs_piece) + 2 * sizeof(struct runs_piece) + sizeof(struct sfs_interval))
 
 /* Elements that are read at once to pick the defined ones from, in bytes. */
 #define WINDOW_BYTES ((size_t)128 << 10)
@@ -38,21 +48,70 @@ struct pieces {
     size_t n, capacity;
 };
 
-static int add_piece(struct pieces *pieces, uint64_t first, uint64_t length)
+/* What is defined in a box: of pieces that lie in it without a gap in runs, of others in pieces. */
+struct joining {
+    struct sfs_dataset *dataset;
+    const struct box *box;
+    struct runs *runs;
+    struct pieces pieces;
+    size_t taken; /* bytes, of all that are taken */
+    struct piece ahead[AHEAD];
+    size_t n_ahead;
+};
+
+static atomic_size_t taken_by_all; /* bytes, by joinings of the process */
+
+/* Chunks of a few bytes can be of millions of runs, and of one run can be as many pieces. Whether there is memory for
+ * what there is now, and for making runs of pieces. */
+static int take_memory(struct joining *joining)
 {
+    const struct sfs_dataset *dataset = joining->dataset;
+    const size_t most = cache_chunk_limit(dataset->file->cache);
+    const size_t needs =
+        size_sum(size_product(joining->runs->capacity, sizeof(struct sfs_interval)),
+                 size_product(joining->pieces.capacity, BYTES_FOR_PIECE));
+    if (needs <= joining->taken)
+        return 0;
+    const size_t more = needs - joining->taken;
+    const bool is_too_large = needs > most;
+    if (!is_too_large && atomic_fetch_add(&taken_by_all, more) <= most - more) {
+        joining->taken = needs;
+        return 0;
+    }
+    if (!is_too_large)
+        atomic_fetch_sub(&taken_by_all, more);
+    log_error("%s: %s: a selection takes up to %zu MiB of memory%s, and chunk_memory= allows "
+              "no more than %zu MiB",
+              sfs_path(dataset->file), dataset->path, needs >> 20,
+              is_too_large ? "" : " beside others", most >> 20);
+    return is_too_large ? -EIO : -ENOMEM;
+}
+
+static void give_memory_back(struct joining *joining)
+{
+    atomic_fetch_sub(&taken_by_all, joining->taken);
+}
+
+static int add_piece(struct joining *joining, uint64_t first, uint64_t length)
+{
+    struct pieces *pieces = &joining->pieces;
+    const size_t capacity = pieces->capacity;
     struct runs_piece *grown =
         room_for_one(pieces->piece, pieces->n, &pieces->capacity, sizeof(*grown));
     if (!grown)
         return -ENOMEM;
     pieces->piece = grown;
     pieces->piece[pieces->n++] = (struct runs_piece){first, length};
-    return 0;
+    int error = pieces->capacity > capacity ? take_memory(joining) : 0;
+    return error || pieces->n % LOOK_EVERY ? error : interrupt_check();
 }
 
-/* Adds what is defined in one piece of box, as positions in the box. */
-static int add_defined(const struct layout *layout, const struct box *box,
-                       const struct piece *piece, const struct runs *defined, struct pieces *pieces)
+/* Adds what is defined in one piece of the box, as positions in the box. */
+static int add_defined(struct joining *joining, const struct piece *piece,
+                       const struct runs *defined)
 {
+    const struct layout *layout = &joining->dataset->layout;
+    const struct box *box = joining->box;
     struct runs_box_walk walk;
     struct run run;
     uint64_t offset, row_length = piece->count[layout->rank - 1];
@@ -64,7 +123,7 @@ static int add_defined(const struct layout *layout, const struct box *box,
             uint64_t in_row = row_length - offset % row_length;
             uint64_t n = left < in_row ? left : in_row;
             error = add_piece(
-                pieces,
+                joining,
                 box_translate(layout->rank, piece->count, offset, box->count, piece->in_box), n);
             offset += n;
             left -= n;
@@ -92,16 +151,6 @@ static int append_defined(const struct layout *layout, const struct piece *piece
         error = runs_append(runs, place + offset, place + offset + (run.last - run.first));
     return error;
 }
-
-/* What is defined in a box: of pieces that lie in it without a gap in runs, of others in pieces. */
-struct joining {
-    struct sfs_dataset *dataset;
-    const struct box *box;
-    struct runs *runs;
-    struct pieces pieces;
-    struct piece ahead[AHEAD];
-    size_t n_ahead;
-};
 
 /* Loads the selection of a chunk into the cache. */
 static int load_ahead(void *context, size_t i)
@@ -131,9 +180,9 @@ static int join_piece(struct joining *joining, const struct piece *piece)
     else if (box_is_contiguous(layout->rank, piece->count, box->count, piece->in_box, &place))
         error = append_defined(layout, piece, place, &form->defined, joining->runs);
     else
-        error = add_defined(layout, box, piece, &form->defined, &joining->pieces);
+        error = add_defined(joining, piece, &form->defined);
     cache_return(chunk);
-    return error;
+    return error ? error : take_memory(joining);
 }
 
 /* Batches of chunks are decoded by all workers, then joined sequentially. */
@@ -172,6 +221,7 @@ static int sparse_defined(struct sfs_dataset *dataset, const struct box *box, st
         error = runs_union(runs, &others, runs);
     runs_free(&others);
     free(pieces->piece);
+    give_memory_back(&joining);
     return error;
 }
 

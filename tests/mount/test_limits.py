@@ -529,3 +529,33 @@ def test_long_names_of_many_fields(mounts, tmp_path):
     assert os.listdir(mount / "long") == ["dataset.json"]
     assert len((mount / "short/table.csv").read_text().splitlines()[0].split(",")) == 16384
     assert peak(mount.process.pid) < 128 * MIB
+
+
+def every_second(mask):
+    """The encoded selection of every second element of all rows: of 120 bytes, however many there are."""
+    dims = [(0, 1, 1, n) for n in mask.shape[:-1]] + [(0, 2, mask.shape[-1] // 2, 1)]
+    rank = len(dims)
+    return sparse_files.summed(
+        struct.pack("<BBBI", 1, 0, 8, 8 + 16 * rank) + bytes([1, rank, 1, 0, 0, 0, 0, 0])
+        + sparse_files.packed(*mask.shape, *mask.shape) + struct.pack("<IIBBI", 2, 3, 1, 4, rank)
+        + b"".join(struct.pack("<4I", *dim) for dim in dims))
+
+
+@pytest.mark.parametrize("kind", ["runs", "pieces"])
+def test_selections_of_many_chunks(mounts, tmp_path, monkeypatch, kind):
+    """Each is of two million runs, or of one that is as many rows of the frame: joined they would need 0.5 GiB."""
+    shape, chunks = ((1, 4096, 4096), (1, 2048, 2048)) if kind == "runs" else ((1, 2**22, 2), (1, 2**22, 1))
+    defined = np.ones(shape, bool)
+    if kind == "runs":
+        monkeypatch.setattr(sparse_files, "encoded_selection", every_second)
+        defined[..., 1::2] = False
+    sparse_files.make(tmp_path / "many.h5", np.full(shape, 7, "u1"), defined, chunks, deflate=(9, 9))
+    assert (tmp_path / "many.h5").stat().st_size < 32 * KIB
+    mount = mounts(tmp_path / "many.h5", "ro", "cache_size=16M", "chunk_memory=80M", expect_log=True)
+    for view in "frames/0.defined", "csr/indices.raw", "npz/000000.npz":
+        with pytest.raises(OSError) as error:
+            read(mount / "sparse" / view)
+        assert error.value.errno == errno.EIO
+    assert "/sparse: a selection takes up to" in mount.log() and "no more than 80 MiB" in mount.log()
+    assert read(mount / "sparse/frames/0.raw", KIB) == (b"\7\0" if kind == "runs" else b"\7\7") * (KIB // 2)
+    assert peak(mount.process.pid) < 256 * MIB
