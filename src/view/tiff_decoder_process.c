@@ -99,7 +99,8 @@ int image_decode(const struct image *image, const char *bytes, size_t n, char *d
 {
     const struct question question = {*image, n};
     pid_t pid;
-    int socket, status;
+    int socket;
+    struct worker_end end;
     if (!is_on)
         return why_refused(why, -EINVAL, "there is no process that decodes TIFF files");
     int error = zygote_fork(&zygote_of_images, &pid, &socket);
@@ -107,12 +108,12 @@ int image_decode(const struct image *image, const char *bytes, size_t n, char *d
         return error == -EPIPE ? -EIO : error;
     error = ask(socket, &question, bytes, dense, why);
     close(socket);
-    (void)zygote_end(&zygote_of_images, pid, &status);
+    (void)zygote_end(&zygote_of_images, pid, 0, &end);
     if (error != -EIO)
         return error;
     log_warning("the process that decodes a TIFF file has ended early (status %d), or did not "
                 "answer",
-                status);
+                end.status);
     return why_refused(why, -EINVAL, "it cannot be decoded");
 }
 

@@ -188,7 +188,7 @@ ssize_t __wrap_sendmsg(int socket, const struct msghdr *message, int flags);
 int __wrap_zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int socket),
                         size_t memory);
 int __wrap_zygote_fork(struct zygote *zygote, pid_t *pid, int *socket);
-int __wrap_zygote_end(struct zygote *zygote, pid_t pid, int *status);
+int __wrap_zygote_end(struct zygote *zygote, pid_t pid, uint64_t patience, struct worker_end *end);
 
 /* What it waits for is said only now. */
 static bool say_more(void)
@@ -270,12 +270,13 @@ int __wrap_zygote_fork(struct zygote *zygote, pid_t *pid, int *socket)
 }
 
 /* A signal, SIGKILL by somebody else included, or an exit code. */
-int __wrap_zygote_end(struct zygote *zygote, pid_t pid, int *status)
+int __wrap_zygote_end(struct zygote *zygote, pid_t pid, uint64_t patience, struct worker_end *end)
 {
     (void)zygote;
     require(pid == 1);
     unsigned how = peer_byte();
-    *status = how < 64 ? SIGKILL : how < 128 ? SIGSEGV : (int)(how % 8) << 8;
+    end->status = how < 64 ? SIGKILL : how < 128 ? SIGSEGV : (int)(how % 8) << 8;
+    end->lived_on = patience == 0 || how < 32;
     said.n = said_before = 0;
     return 0;
 }

@@ -193,6 +193,10 @@ static size_t behave(unsigned how, size_t n, size_t *room, void **bytes)
     case HOSTILE_HANGS:
         for (;;)
             ;
+    case HOSTILE_LEAVES:
+        close(SOCKET);
+        for (;;)
+            ;
     case HOSTILE_ALLOCATES:
         allocate();
         return n;

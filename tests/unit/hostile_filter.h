@@ -8,6 +8,7 @@ enum hostile {
     HOSTILE_NOTHING, /* leaves the bytes as they are */
     HOSTILE_CRASHES,
     HOSTILE_HANGS,
+    HOSTILE_LEAVES,    /* its socket, and lives on */
     HOSTILE_ALLOCATES, /* without end */
     HOSTILE_DOUBLES,   /* makes twice as many bytes */
     HOSTILE_LIES,      /* says that there are many more than there are */

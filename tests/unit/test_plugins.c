@@ -157,6 +157,20 @@ static void test_an_endless_loop_is_ended(void **state)
     assert_non_null(strstr(hdf5_error(), "not given to it any more"));
 }
 
+/* That it is killed then is nobody else's doing. */
+static void test_one_that_leaves_is_to_blame(void **state)
+{
+    (void)state;
+    unsigned char out[BYTES];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(decode_like(HOSTILE_LEAVES, 2200, out, sizeof(out)), -EIO);
+        assert_non_null(
+            strstr(hdf5_error(), "to undo filter 481: it closed its socket and went on"));
+    }
+    assert_int_equal(decode_like(HOSTILE_LEAVES, 2200, out, sizeof(out)), -EIO);
+    assert_non_null(strstr(hdf5_error(), "not given to it any more"));
+}
+
 static void test_memory_is_limited(void **state)
 {
     (void)state;
@@ -565,6 +579,7 @@ static int all_tests(void)
         cmocka_unit_test(test_every_door_is_shut),
         cmocka_unit_test(test_a_crash_is_one_chunks_affair),
         cmocka_unit_test(test_an_endless_loop_is_ended),
+        cmocka_unit_test(test_one_that_leaves_is_to_blame),
         cmocka_unit_test(test_memory_is_limited),
         cmocka_unit_test(test_too_many_bytes_are_none),
         cmocka_unit_test(test_lies_are_refused),

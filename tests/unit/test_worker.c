@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,6 +33,7 @@
 
 #define MEMORY  ((size_t)512 << 20)
 #define TIMEOUT 5000000000 /* nanoseconds, for what hangs */
+#define HURRY   1000000000
 #define PATIENT 300000000000
 
 /* ---- Messages ---- */
@@ -416,6 +418,12 @@ static bool signals_parent(void)
     return kill(getppid(), 0) == 0;
 }
 
+static bool kills_itself(void)
+{
+    return syscall(SYS_tgkill, getpid(), gettid(), SIGKILL) == 0 ||
+           syscall(SYS_tgkill, getpid(), gettid(), SIGKILL | 1L << 32) == 0;
+}
+
 static bool reads_parent(void)
 {
     char byte;
@@ -491,6 +499,7 @@ static void test_every_door_is_shut(void **state)
     try_door(starts_program, true);
     try_door(forks, true);
     try_door(signals_parent, true);
+    try_door(kills_itself, true);
     try_door(reads_parent, true);
     try_door(traces_parent, true);
     try_door(maps_code, true);
@@ -640,6 +649,7 @@ enum {
     SHOUTS,
     NEVER_STOPS,
     GIVES_UP,
+    LEAVES, /* its socket, and lives on */
     UNKNOWN_KIND,
     /* These lie where they are asked for with others: */
     SAYS_MORE,
@@ -709,6 +719,10 @@ static void behave(int socket, uint64_t object)
     case CRASHES:
         abort();
     case HANGS:
+        for (;;)
+            ;
+    case LEAVES:
+        close(socket);
         for (;;)
             ;
     case IS_CUT:
@@ -924,6 +938,18 @@ static void test_one_that_hangs_is_ended(void **state)
     assert_int_equal(ask(TIMEOUT, HANGS, 1), -EIO);
     assert_non_null(strstr(hdf5_error(), "did not answer"));
     assert_true(log_errors() > before);
+}
+
+/* That it is killed then is nobody else's doing. */
+static void test_one_that_leaves_is_to_blame(void **state)
+{
+    (void)state;
+    unsigned before = log_errors();
+    assert_int_equal(ask(PATIENT, LEAVES, 1), -EIO);
+    assert_non_null(strstr(hdf5_error(), "went on"));
+    assert_int_equal(log_errors() - before, 2);
+    assert_int_equal(ask(PATIENT, LEAVES, 10), -EIO);
+    assert_int_equal(log_errors() - before, 4);
 }
 
 /* Neither does it answer: there is always something to be read. */
@@ -1223,6 +1249,72 @@ static void test_one_that_is_killed_is_started_again(void **state)
     store_close(store);
 }
 
+struct killing {
+    pid_t zygote;
+    atomic_bool is_over;
+};
+
+/* Each when it has had half of its time. */
+static void *kill_workers(void *context)
+{
+    struct killing *killing = context;
+    pid_t killed = 0;
+    while (!atomic_load(&killing->is_over)) {
+        pid_t worker = only_child(killing->zygote);
+        bool is_new = worker > 0 && worker != killed;
+        usleep(is_new ? HURRY / 2000 : 1000);
+        if (is_new && kill(worker, SIGKILL) == 0)
+            killed = worker;
+    }
+    return NULL;
+}
+
+/* Nobody is to blame, but a call has an end. */
+static void test_one_that_is_killed_late_each_time(void **state)
+{
+    (void)state;
+    struct killing killing = {.zygote = only_child(getpid())};
+    struct store *store = a_store();
+    struct client *client;
+    pthread_t thread;
+    if (killing.zygote < 0) {
+        store_close(store);
+        skip();
+    }
+    assert_int_equal(client_create(store, HURRY, &client), 0);
+    start_thread(&thread, kill_workers, &killing);
+    assert_int_equal(ask_client(client, HANGS), -EIO);
+    atomic_store(&killing.is_over, true);
+    pthread_join(thread, NULL);
+    assert_in_range(client_starts(client), 1, 10);
+    client_destroy(client);
+    store_close(store);
+}
+
+/* A zygote that is stopped holds nobody up for ever, and answers when it goes on. */
+static void test_a_zygote_that_is_stopped(void **state)
+{
+    (void)state;
+    pid_t zygote = only_child(getpid()), pid;
+    struct worker_end end;
+    int socket;
+    if (zygote < 0)
+        skip();
+    kill(zygote, SIGSTOP);
+    assert_int_equal(zygote_fork(&zygote_of_libhdf5, &pid, &socket), -ETIMEDOUT);
+    for (int i = 0; i < 1000; i++) /* none of these waits */
+        assert_int_equal(zygote_fork(&zygote_of_libhdf5, &pid, &socket), -ETIMEDOUT);
+    assert_int_equal(zygote_end(&zygote_of_libhdf5, 1, 0, &end), -ETIMEDOUT);
+    kill(zygote, SIGCONT);
+    int error;
+    while ((error = zygote_fork(&zygote_of_libhdf5, &pid, &socket)) == -ETIMEDOUT)
+        usleep(1000);
+    assert_int_equal(error, 0);
+    close(socket);
+    assert_int_equal(zygote_end(&zygote_of_libhdf5, pid, PATIENT, &end), 0);
+    assert_true(!end.lived_on && WIFEXITED(end.status));
+}
+
 /* ---- Waiting for the calls of others ---- */
 
 /* Whoever asks does not want to know any more. */
@@ -1370,11 +1462,14 @@ static int all_tests(void)
         cmocka_unit_test(test_landlock_by_itself),
         cmocka_unit_test(test_one_that_dies_is_started_again),
         cmocka_unit_test(test_one_that_hangs_is_ended),
+        cmocka_unit_test(test_one_that_leaves_is_to_blame),
         cmocka_unit_test(test_one_that_never_stops_is_ended),
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
         cmocka_unit_test(test_a_refused_write_is_refused),
         cmocka_unit_test(test_one_that_is_killed_is_started_again),
+        cmocka_unit_test(test_one_that_is_killed_late_each_time),
+        cmocka_unit_test(test_a_zygote_that_is_stopped),
         cmocka_unit_test(test_those_listed_are_asked_for_together),
         cmocka_unit_test(test_what_was_said_ahead_is_forgotten),
         cmocka_unit_test(test_one_that_dies_among_others),

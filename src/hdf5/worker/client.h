@@ -5,6 +5,7 @@
 #define SPARSEFS_HDF5_WORKER_CLIENT_H
 
 #include "hdf5/worker/channel.h"
+#include "hdf5/worker/zygote.h"
 
 struct client;
 
@@ -93,8 +94,11 @@ void client_request(struct wire *wire, enum worker_call call);
  * is kept for hdf5_error(). -EPROTO: it is none; -ENOMEM. */
 int client_take_reply(const struct wire *in, uint64_t *number, struct cursor *results);
 
-/* How one has ended, in words: after this error of a message, with this status of waitpid(2);
- * timeout: the nanoseconds that it had. */
-void client_say_end(int error, int status, uint64_t timeout, char *text, size_t n);
+/* How one has ended, in words: after this error of a message; timeout: the nanoseconds that it had. */
+void client_say_end(int error, const struct worker_end *end, uint64_t timeout, char *text,
+                    size_t n);
+
+/* Whether others have killed one of which this was the error of a message. */
+bool client_was_killed(int error, const struct worker_end *end);
 
 #endif

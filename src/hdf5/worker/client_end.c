@@ -9,7 +9,6 @@
 
 #include "hdf5/private.h"
 #include "hdf5/worker/client_private.h"
-#include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
 static void close_others(struct client *client)
@@ -20,31 +19,46 @@ static void close_others(struct client *client)
     }
 }
 
-int client_end_worker(struct client *client)
+/* patience: see zygote_end. */
+static struct worker_end end_worker(struct client *client, uint64_t patience)
 {
-    int status = 0;
+    struct worker_end end = {0};
     if (client->socket < 0)
-        return 0;
+        return end;
     close(client->socket);
     client->socket = -1;
     client->is_owed = false;
     close_others(client);
-    (void)zygote_end(&zygote_of_libhdf5, client->pid, &status);
-    return status;
+    (void)zygote_end(&zygote_of_libhdf5, client->pid, patience, &end);
+    return end;
 }
 
-void client_say_end(int error, int status, uint64_t timeout, char *text, size_t n)
+void client_end_worker(struct client *client)
 {
+    (void)end_worker(client, 0);
+}
+
+void client_say_end(int error, const struct worker_end *end, uint64_t timeout, char *text, size_t n)
+{
+    int status = end->status;
     if (error == -ETIMEDOUT)
         snprintf(text, n, "it did not answer for %.1f s", (double)timeout / 1e9);
     else if (error == -EPROTO)
         snprintf(text, n, "its answer cannot be");
     else if (error != -EPIPE)
         snprintf(text, n, "%s", strerror(-error));
+    else if (end->lived_on)
+        snprintf(text, n, "it closed its socket and went on");
     else if (WIFSIGNALED(status))
         snprintf(text, n, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
         snprintf(text, n, "exit code %d", WEXITSTATUS(status));
+}
+
+bool client_was_killed(int error, const struct worker_end *end)
+{
+    return error == -EPIPE && !end->lived_on && WIFSIGNALED(end->status) &&
+           WTERMSIG(end->status) == SIGKILL;
 }
 
 static const char *const names[WORKER_CALLS] = {
@@ -95,9 +109,9 @@ static const char *const names[WORKER_CALLS] = {
 bool client_bury(struct client *client, enum worker_call call, uint64_t object, int error)
 {
     char how[128], line[512], place[96] = "";
-    int status = client_end_worker(client);
-    bool is_killed = error == -EPIPE && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    client_say_end(error, status, client->timeout, how, sizeof(how));
+    const struct worker_end end = end_worker(client, error == -EPIPE ? WORKER_PATIENCE : 0);
+    bool is_killed = client_was_killed(error, &end);
+    client_say_end(error, &end, client->timeout, how, sizeof(how));
     if (client->store && call != WORKER_OPEN && call != WORKER_RENEW)
         snprintf(place, sizeof(place), " of the object at address %" PRIu64 "%s", object,
                  call == WORKER_SEVERAL ? " or one listed behind it" : "");

@@ -123,6 +123,13 @@ static int conclude(struct client *client, int error, bool is_lost)
     return client->spoiled ? client->spoiled : -EIO;
 }
 
+/* What the disk took has been added to `until`. */
+static void note_time(struct client *client)
+{
+    uint64_t now = clock_now(), begun = client->until - client->timeout;
+    client->spent += now > begun ? now - begun : 0;
+}
+
 int client_exchange(struct client *client, enum worker_call call, const struct wire *request,
                     struct cursor *results, bool *is_lost)
 {
@@ -138,6 +145,7 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
     error = client_send_call(client, call, request);
     if (!error)
         error = client_receive_reply(client, results, is_lost);
+    note_time(client);
     if (client->transaction)
         error = conclude(client, error, *is_lost);
     if (*is_lost && error == -EINTR) { /* not the object's fault */

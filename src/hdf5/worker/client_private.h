@@ -45,9 +45,10 @@ struct client {
     /* Of the call that is under way: */
     uint64_t until;
     unsigned lines;
-    bool has_looked_elsewhere;      /* for another file */
-    bool asks_anew;                 /* cached answers are not used */
-    bool is_killed;                 /* by another process, when it ended last: */
+    bool has_looked_elsewhere; /* for another file */
+    bool asks_anew;            /* cached answers are not used */
+    uint64_t spent; /* nanoseconds of workers since client_ask, without those of the disk */
+    bool is_killed; /* by another process, when it ended last: */
     char last_end[CLIENT_END_TEXT]; /* asked for what, and how */
     bool has_moved;                 /* it was told that a followed file has, */
     bool was_told_to_end;           /* and that nobody waits for it any more */
@@ -83,8 +84,8 @@ struct why *client_why(const struct client *client);
 
 /* ---- client_end.c: when a worker ends ---- */
 
-/* Ends the worker, if one runs, and tells how it has ended: a status of waitpid(2). */
-int client_end_worker(struct client *client);
+/* Ends the worker, if one runs. */
+void client_end_worker(struct client *client);
 
 /* Logs how the worker ended that was asked for something of an object. Returns whether that is to blame:
  * not if another process has killed it. */

@@ -10,6 +10,8 @@
 
 #define MOST_TRIES 3  /* of one call, whatever ends the worker */
 #define MOST_KILLS 20 /* of a worker, by others than the call that it is asked for */
+#define MOST_TIMES                                                                                 \
+    2 /* the time of a call: if it took more there is no other try, even if others killed it */
 
 static void lose(struct client *client)
 {
@@ -42,6 +44,7 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
     int error = -EPIPE;
     bool is_started = true;
     client->read_failed = false;
+    client->spent = 0;
     if (call >= WORKER_FIRST_CHANGE && client_is_lost(client))
         return -EROFS;
     if (!client_is_struck(client, object) && client_knows(client, call, request, results))
@@ -53,6 +56,8 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
                     ? -EIO
                     : try_once(client, call, object, request, results, &is_started);
         kills += client->is_killed;
+        if (client->spent > MOST_TIMES * client->timeout)
+            break;
         i += !client->is_killed;
     }
     if (!is_started && client->transaction && !client->read_failed && !client->is_killed)

@@ -188,18 +188,26 @@ static bool allow_memory(scmp_filter_ctx filter)
            seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mremap), 0) >= 0;
 }
 
-/* So that abort() is what it is: signals for itself. */
-static bool allow_abort(scmp_filter_ctx filter)
+/* So that abort() is what it is: such signals for itself, but not the one by which others kill it. The kernel looks
+ * at half of the argument only: "not SIGKILL" could be circumvented. */
+static bool allow_faults(scmp_filter_ctx filter)
 {
+    static const int faults[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     const struct scmp_arg_cmp itself = {
         .arg = 0, .op = SCMP_CMP_EQ, .datum_a = (scmp_datum_t)getpid()};
-    return seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, itself) >= 0;
+    for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
+        const struct scmp_arg_cmp is_one = {
+            .arg = 2, .op = SCMP_CMP_EQ, .datum_a = (scmp_datum_t)faults[i]};
+        if (seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 2, itself, is_one) < 0)
+            return false;
+    }
+    return true;
 }
 
 static bool enter_filter(void)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-    bool done = filter && allow_all(filter) && allow_memory(filter) && allow_abort(filter) &&
+    bool done = filter && allow_all(filter) && allow_memory(filter) && allow_faults(filter) &&
                 seccomp_load(filter) >= 0;
     if (filter)
         seccomp_release(filter);

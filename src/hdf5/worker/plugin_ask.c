@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/chunks_given_up.h"
@@ -22,6 +23,7 @@ struct job {
     const uint64_t *chunk_dims;
     char names[16 * PIPELINE_MOST_FILTERS]; /* of the filters, for messages */
     uint64_t number;                        /* that stands for it; 0: not worked out yet */
+    uint64_t spent;                         /* nanoseconds of the processes that had it */
 };
 
 static int is_missing(int id)
@@ -121,7 +123,9 @@ static int try_once(struct job *job, const struct wire *request, size_t place,
     if (error)
         return error;
     memcpy(process->shared, job->in, job->in_size);
+    uint64_t begun = clock_now();
     error = plugin_exchange(process, request, &results, &is_lost);
+    job->spent += clock_now() - begun;
     if (!error) {
         error = take_result(job, &results, result);
         is_lost = error != 0;
@@ -154,7 +158,8 @@ static int run(struct job *job, struct result *result)
         return error;
     describe(&request, job);
     error = request.failed ? -ENOMEM : -EPIPE;
-    for (int i = 0; i < PLUGIN_MOST_TRIES && error == -EPIPE; i++) {
+    for (int i = 0; i < PLUGIN_MOST_TRIES && plugin_may_try_again(job->spent) && error == -EPIPE;
+         i++) {
         if (is_given_up(job)) {
             library_reason("these bytes have ended the process of plugins before, and are not "
                            "given to it any more");

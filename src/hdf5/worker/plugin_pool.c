@@ -57,29 +57,33 @@ static void add_id(struct plugin_process *process, int id)
         process->ids[process->n_ids++] = id;
 }
 
-/* How it has ended, as waitpid(2). */
-static int end(struct plugin_process *process)
+/* patience: see zygote_end. */
+static struct worker_end end(struct plugin_process *process, uint64_t patience)
 {
-    int status = 0;
+    struct worker_end end = {0};
     if (process->socket >= 0) {
         close(process->socket);
-        (void)zygote_end(&zygote_of_plugins, process->pid, &status);
+        (void)zygote_end(&zygote_of_plugins, process->pid, patience, &end);
     }
     if (process->shared)
         munmap(process->shared, process->room);
     wire_free(&process->in);
     free(process);
-    return status;
+    return end;
 }
 
-int plugin_end(struct plugin_process *process)
+static void count_one_less(void)
 {
-    int status = end(process);
     pthread_mutex_lock(&plugins.lock);
     plugins.n--;
     pthread_cond_signal(&plugins.freed);
     pthread_mutex_unlock(&plugins.lock);
-    return status;
+}
+
+void plugin_end(struct plugin_process *process)
+{
+    (void)end(process, 0);
+    count_one_less();
 }
 
 void plugin_give_back(struct plugin_process *process)
@@ -123,14 +127,20 @@ int plugin_exchange(struct plugin_process *process, const struct wire *request,
 bool plugin_bury(struct plugin_process *process, const char *what, int error)
 {
     char how[128], line[400];
-    int status = plugin_end(process);
-    client_say_end(error, status, plugins.timeout, how, sizeof(how));
+    const struct worker_end ended = end(process, error == -EPIPE ? WORKER_PATIENCE : 0);
+    count_one_less();
+    client_say_end(error, &ended, plugins.timeout, how, sizeof(how));
     snprintf(line, sizeof(line), "the process of plugins ended, asked %s: %s", what, how);
     library_reason(line);
-    if (error != -EPIPE || !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+    if (!client_was_killed(error, &ended))
         return true;
     log_warning("%s", line);
     return false;
+}
+
+bool plugin_may_try_again(uint64_t spent)
+{
+    return spent <= PLUGIN_MOST_TIMES * plugins.timeout;
 }
 
 /* ---- Starting ---- */
@@ -239,10 +249,7 @@ static int start(const int *ids, size_t n_ids, size_t needed, struct plugin_proc
     struct plugin_process *process = calloc(1, sizeof(*process));
     if (!process || room < needed) {
         free(process);
-        pthread_mutex_lock(&plugins.lock);
-        plugins.n--;
-        pthread_cond_signal(&plugins.freed);
-        pthread_mutex_unlock(&plugins.lock);
+        count_one_less();
         return -ENOMEM;
     }
     process->socket = -1;
@@ -294,7 +301,7 @@ int plugin_take(const int *ids, size_t n_ids, size_t needed, struct plugin_proce
     plugins.n += !found && !other;
     pthread_mutex_unlock(&plugins.lock);
     if (other)
-        end(other); /* the new one is counted in its place */
+        (void)end(other, 0); /* the new one is counted in its place */
     *out = found;
     return found ? 0 : start(ids, n_ids, needed, out);
 }

@@ -8,6 +8,7 @@
 #include "hdf5/worker/plugin_pool.h"
 
 #define PLUGIN_MOST_TRIES 10 /* of one call, if others kill the process */
+#define PLUGIN_MOST_TIMES 2  /* the time of a chunk: if it took more there is no other try */
 
 struct plugin_process {
     struct plugin_process *next; /* of those that are idle */
@@ -27,8 +28,8 @@ int plugin_take(const int *ids, size_t n_ids, size_t needed, struct plugin_proce
 /* What one chunk has taken is not kept for those that take little. */
 void plugin_give_back(struct plugin_process *process);
 
-/* Ends one that is leased; how it has ended, as waitpid(2). */
-int plugin_end(struct plugin_process *process);
+/* Ends one that is leased. */
+void plugin_end(struct plugin_process *process);
 
 bool plugin_has(const struct plugin_process *process, int id);
 
@@ -40,5 +41,8 @@ int plugin_exchange(struct plugin_process *process, const struct wire *request,
 /* Ends one that is lost: hdf5_error() says why it is no more. Returns whether that is its own doing: not if others have
  * killed it. */
 bool plugin_bury(struct plugin_process *process, const char *what, int error);
+
+/* Whether bytes on which processes have spent so many nanoseconds are given to another one. */
+bool plugin_may_try_again(uint64_t spent);
 
 #endif

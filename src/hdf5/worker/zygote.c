@@ -14,13 +14,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/descriptors.h"
 #include "hdf5/worker/confine.h"
 
 #define CONTROL 3 /* the descriptor that it hears us by */
 #define WORK    4 /* that of a worker */
 
-#define END_MILLIS 1000 /* that a zygote has to end by itself */
+#define END_MILLIS   1000        /* that a zygote has to end by itself */
+#define ANSWER_NANOS 10000000000 /* that it has to answer, and a worker to end that was killed */
+
+#define FIRST_PAUSE                                                                                \
+    50 /* microseconds between two looks whether a worker has ended, twice as long each time, */
+#define LAST_PAUSE 10000 /* up to these */
 
 /* What is done in a zygote, and by its workers. */
 struct life {
@@ -30,7 +36,8 @@ struct life {
 };
 
 struct request {
-    pid_t end; /* 0: fork a worker, whose socket comes with this */
+    pid_t end;    /* 0: fork a worker, whose socket comes with this */
+    bool is_kept; /* it is only looked at whether that one has ended */
 };
 
 struct answer {
@@ -42,17 +49,18 @@ struct answer {
 struct zygote {
     bool is_open; /* its workers look at the world before they confine themselves */
     const char *name, *worker_name;
-    int control; /* our end; -1: it does not run */
+    int control;  /* our end; -1: it does not run */
+    bool is_late; /* it owes us an answer that was not waited for any more */
     pthread_mutex_t lock;
     pid_t pid, parent;
 };
 
 struct zygote zygote_of_libhdf5 = {
-    false, "sparsefs-hdf5z", "sparsefs-hdf5", -1, PTHREAD_MUTEX_INITIALIZER, 0, 0};
+    false, "sparsefs-hdf5z", "sparsefs-hdf5", -1, false, PTHREAD_MUTEX_INITIALIZER, 0, 0};
 struct zygote zygote_of_plugins = {
-    true, "sparsefs-plugz", "sparsefs-plugin", -1, PTHREAD_MUTEX_INITIALIZER, 0, 0};
+    true, "sparsefs-plugz", "sparsefs-plugin", -1, false, PTHREAD_MUTEX_INITIALIZER, 0, 0};
 struct zygote zygote_of_images = {
-    false, "sparsefs-imagez", "sparsefs-image", -1, PTHREAD_MUTEX_INITIALIZER, 0, 0};
+    false, "sparsefs-imagez", "sparsefs-image", -1, false, PTHREAD_MUTEX_INITIALIZER, 0, 0};
 
 static struct zygote *const all[] = {&zygote_of_libhdf5, &zygote_of_plugins, &zygote_of_images};
 
@@ -123,14 +131,25 @@ static struct answer fork_one(const struct zygote *zygote, const struct life *li
     return answer;
 }
 
-static struct answer end_one(pid_t pid)
+/* -EAGAIN: it has not ended yet. It is not waited for: what a worker does is not to hold up others. */
+static struct answer end_one(const struct request *request)
 {
-    struct answer answer = {.pid = pid};
-    kill(pid, SIGKILL); /* it is our child, or none, but not anybody else's number */
-    while (waitpid(pid, &answer.status, 0) < 0 && !answer.error)
-        answer.error = errno == EINTR ? 0 : -errno;
-    forget(pid);
+    struct answer answer = {.pid = request->end};
+    if (!request->is_kept)
+        kill(request->end, SIGKILL); /* it is our child, or none, but not anybody else's number */
+    pid_t ended = TEMP_FAILURE_RETRY(waitpid(request->end, &answer.status, WNOHANG));
+    answer.error = ended > 0 ? 0 : ended == 0 ? -EAGAIN : -errno;
+    if (answer.error != -EAGAIN)
+        forget(request->end);
     return answer;
+}
+
+static void end_all(void)
+{
+    for (size_t i = 0; i < workers.n; i++)
+        kill(workers.pids[i], SIGKILL);
+    for (size_t i = 0; i < workers.n; i++)
+        (void)TEMP_FAILURE_RETRY(waitpid(workers.pids[i], NULL, 0));
 }
 
 /* Its descriptors are null, and the way to us. */
@@ -160,12 +179,11 @@ static void run_zygote(struct zygote *zygote, const struct life *life, int socke
         all[i]->control = -1;
     life->prepare();
     while (descriptor_receive(CONTROL, &request, sizeof(request), &fd)) {
-        struct answer answer = request.end > 0 ? end_one(request.end) : fork_one(zygote, life, fd);
+        struct answer answer = request.end > 0 ? end_one(&request) : fork_one(zygote, life, fd);
         if (send(CONTROL, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
             break;
     }
-    while (workers.n > 0)
-        (void)end_one(workers.pids[0]);
+    end_all();
     _exit(0);
 }
 
@@ -215,14 +233,35 @@ __attribute__((destructor)) static void end_zygotes(void)
     }
 }
 
+/* -ETIMEDOUT, -EPIPE. */
+static int receive(struct zygote *zygote, struct answer *answer, uint64_t nanos)
+{
+    struct pollfd poller = {.fd = zygote->control, .events = POLLIN};
+    uint64_t now = clock_now(), until = now + nanos;
+    int n;
+    do {
+        n = poll(&poller, 1, (int)((until - now) / 1000000));
+        now = clock_now();
+    } while (n < 0 && errno == EINTR && now < until);
+    zygote->is_late = n <= 0;
+    if (n <= 0)
+        return -ETIMEDOUT;
+    ssize_t got = TEMP_FAILURE_RETRY(recv(zygote->control, answer, sizeof(*answer), 0));
+    return got == (ssize_t)sizeof(*answer) ? 0 : -EPIPE;
+}
+
+/* One that is late is asked again when it has answered: until then nobody waits for it once more. A worker that
+ * it forked late ends as nobody has the other end of its socket. */
 static int ask(struct zygote *zygote, const struct request *request, int fd, struct answer *answer)
 {
     pthread_mutex_lock(&zygote->lock);
-    ssize_t n = -1;
-    if (descriptor_send(zygote->control, request, sizeof(*request), fd))
-        n = TEMP_FAILURE_RETRY(recv(zygote->control, answer, sizeof(*answer), 0));
+    int error = zygote->is_late ? receive(zygote, answer, 0) : 0;
+    if (!error && !descriptor_send(zygote->control, request, sizeof(*request), fd))
+        error = -EPIPE;
+    if (!error)
+        error = receive(zygote, answer, ANSWER_NANOS);
     pthread_mutex_unlock(&zygote->lock);
-    return n == (ssize_t)sizeof(*answer) ? answer->error : -EPIPE;
+    return error ? error : answer->error;
 }
 
 int zygote_fork(struct zygote *zygote, pid_t *pid, int *out)
@@ -244,10 +283,30 @@ int zygote_fork(struct zygote *zygote, pid_t *pid, int *out)
     return 0;
 }
 
-int zygote_end(struct zygote *zygote, pid_t pid, int *status)
+/* -EAGAIN: it has not ended in that time. */
+static int await(struct zygote *zygote, const struct request *request, uint64_t nanos,
+                 struct answer *answer)
 {
-    struct answer answer;
-    int error = ask(zygote, &(struct request){.end = pid}, -1, &answer);
-    *status = error ? 0 : answer.status;
+    uint64_t until = clock_now() + nanos;
+    useconds_t pause = FIRST_PAUSE;
+    int error = ask(zygote, request, -1, answer);
+    while (error == -EAGAIN && clock_now() < until) {
+        usleep(pause);
+        pause = pause < LAST_PAUSE / 2 ? 2 * pause : LAST_PAUSE;
+        error = ask(zygote, request, -1, answer);
+    }
     return error;
+}
+
+int zygote_end(struct zygote *zygote, pid_t pid, uint64_t patience, struct worker_end *end)
+{
+    struct request request = {.end = pid, .is_kept = true};
+    struct answer answer;
+    int error = patience > 0 ? await(zygote, &request, patience, &answer) : -EAGAIN;
+    bool lived_on = error == -EAGAIN;
+    request.is_kept = false;
+    if (lived_on)
+        error = await(zygote, &request, ANSWER_NANOS, &answer);
+    *end = error ? (struct worker_end){0} : (struct worker_end){answer.status, lived_on};
+    return error == -EAGAIN ? -ETIMEDOUT : error;
 }

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* The workers of libhdf5, and those for images, are confined from the beginning; those for plugins
@@ -20,12 +21,21 @@ extern struct zygote zygote_of_libhdf5, zygote_of_plugins, zygote_of_images;
 int zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int socket),
                  size_t memory);
 
-/* Forks a worker. *socket is our end of its socket. -EPIPE: the zygote is gone; -EPROTO: it got no
- * socket; errors of fork(2), socketpair(2). Any thread, as the next. */
+/* Forks a worker. *socket is our end of its socket. -EPIPE: the zygote is gone; -ETIMEDOUT: it does not
+ * answer; -EPROTO: it got no socket; errors of fork(2), socketpair(2). Any thread, as the next. */
 int zygote_fork(struct zygote *zygote, pid_t *pid, int *socket);
 
-/* Ends a worker, if it has not ended yet, and tells how it did, as waitpid(2). -EPIPE: the zygote is
- * gone; errors of waitpid(2); *status is 0 then. */
-int zygote_end(struct zygote *zygote, pid_t pid, int *status);
+/* How a worker has ended. */
+struct worker_end {
+    int status;    /* as waitpid(2) */
+    bool lived_on; /* it was ended by us */
+};
+
+/* Learns how a worker has ended, and ends one that lives on after so many nanoseconds. -EPIPE: the zygote is
+ * gone; -ETIMEDOUT: it does not answer, or the worker cannot be ended; errors of waitpid(2); *end is zeroed then. */
+int zygote_end(struct zygote *zygote, pid_t pid, uint64_t patience, struct worker_end *end);
+
+#define WORKER_PATIENCE                                                                            \
+    1000000000 /* of one whose socket is closed, as it is when it ends: for its status */
 
 #endif
