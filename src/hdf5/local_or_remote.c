@@ -19,9 +19,9 @@ static uint64_t timeout;       /* nanoseconds; set before there are threads, as 
 static bool is_direct;         /* what needs no libhdf5 is answered without it */
 static struct remote *nothing; /* a worker without a file, for datatypes; NULL: there are none */
 
-/* What workers need of libhdf5 is made once, where it can still look at the world. There is no
- * folder in theirs that its variables could mean, and it would ask for one that it does not have:
- * whoever looks for other files for them knows the variables. libhdf5 may have been used before,
+/* What workers need of libhdf5 is made once. It reads its variables now, before they are overwritten
+ * (confine_environment). There is no folder that those for prefixes could mean, and it would ask for one that it
+ * does not have: whoever looks for other files for them knows the variables. libhdf5 may have been used before,
  * and keeps where their values stand: they are made empty there. */
 static void prepare(void)
 {

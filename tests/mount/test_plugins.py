@@ -17,7 +17,7 @@ import pytest
 
 from conftest import BUILD, counting_plugin
 from test_limits import MIB, peak
-from test_worker import check_confined, children, has_filter, is_sanitized, status
+from test_worker import SECRET, check_confined, check_forgotten, children, has_filter, is_sanitized, status
 
 # hostile_filter.h
 HOSTILE, CRASHES, HANGS, ALLOCATES, DOUBLES, LIES, ANSWERS, MEETS = 481, 1, 2, 3, 4, 5, 6, 8
@@ -118,11 +118,12 @@ def test_want_of_memory_names_the_option(mounts, tmp_path, option):
 
 @pytest.mark.parametrize("option", ["ro", "rw"])
 def test_they_may_do_nothing(mounts, tmp_path, path, option):
-    mount = mounts(path, option, environment=hostile_plugin(tmp_path))
+    mount = mounts(path, option, environment=hostile_plugin(tmp_path) | {"SPARSEFS_SECRET": SECRET})
     assert not workers(mount)  # as long as nobody needs one
     assert (mount / "good/stack.raw").read_bytes() == DATA.tobytes()
     found = workers(mount)
     assert 1 <= len(found) <= os.cpu_count()
+    check_forgotten(mount, found)
     for worker in found:
         check_confined(worker, None)
         is_now = status(worker)

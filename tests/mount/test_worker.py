@@ -113,11 +113,39 @@ def check_confined(worker, memory):
         assert len(pathlib.Path(f"/proc/{worker}/net/dev").read_text().splitlines()) == 3  # the loopback
 
 
+SECRET = "the-passphrase-of-somebody"
+
+
+def knows(worker, text):
+    """Whether it stands anywhere in memory that a process may write."""
+    with open(f"/proc/{worker}/mem", "rb", buffering=0) as memory:
+        for line in pathlib.Path(f"/proc/{worker}/maps").read_text().splitlines():
+            start, end = (int(number, 16) for number in line.split()[0].split("-"))
+            if not line.split()[1].startswith("rw"):
+                continue
+            with contextlib.suppress(OSError):
+                if text.encode() in os.pread(memory.fileno(), end - start, start):
+                    return True
+    return False
+
+
+def check_forgotten(mount, found):
+    """The variables of the daemon, which root may look for."""
+    if os.geteuid() != 0:
+        return
+    assert SECRET in pathlib.Path(f"/proc/{mount.process.pid}/environ").read_text()
+    assert knows(mount.process.pid, SECRET)
+    for worker in found:
+        assert not pathlib.Path(f"/proc/{worker}/environ").read_bytes().strip(b"\0")
+        assert not knows(worker, SECRET)
+
+
 def test_it_may_do_nothing(mounts, path, mode):
-    mount = mounts(path, mode, "hdf5_memory=700M")
+    mount = mounts(path, mode, "hdf5_memory=700M", environment={"SPARSEFS_SECRET": SECRET})
     check_others(mount)
     found = workers(mount)
     assert len(found) == 1
+    check_forgotten(mount, found)
     for worker in found:
         check_confined(worker, 700 << 20)
         is_now = status(worker)

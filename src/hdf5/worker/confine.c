@@ -9,6 +9,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -24,6 +26,48 @@
 #endif
 
 #define NOBODY 65534
+
+/* ---- Variables ---- */
+
+#define ENV_START  50 /* fields of /proc/self/stat; the next one is the end */
+#define AFTER_COMM 3  /* the first one behind the name, which may have any bytes */
+
+/* The strings that the program was started with: those that it has replaced are still there. */
+static struct {
+    char *start;
+    size_t n;
+} variables;
+
+/* Where /proc is not those are forgotten that the program still has. */
+static void find_variables(void)
+{
+    char text[2048] = "";
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    char *at = n > 0 ? strrchr(text, ')') : NULL, *last;
+    at = at ? strtok_r(at + 1, " ", &last) : NULL;
+    for (int field = AFTER_COMM; at && field < ENV_START; field++)
+        at = strtok_r(NULL, " ", &last);
+    const char *end = at ? strtok_r(NULL, " ", &last) : NULL;
+    uintptr_t from = at ? strtoull(at, NULL, 10) : 0, to = end ? strtoull(end, NULL, 10) : 0;
+    if (from == 0 || to <= from)
+        return;
+    variables.start = (char *)from;
+    variables.n = to - from;
+}
+
+/* Who keeps where the value of one is finds an empty one there. */
+void confine_environment(void)
+{
+    for (char **variable = environ; variable && *variable; variable++)
+        explicit_bzero(*variable, strlen(*variable));
+    if (variables.n > 0)
+        explicit_bzero(variables.start, variables.n);
+    (void)clearenv();
+}
 
 /* ---- Namespaces ---- */
 
@@ -44,6 +88,7 @@ static void empty_root(void)
 void confine_surroundings(void)
 {
     int spaces = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC;
+    find_variables();
     if (unshare(spaces) == 0 || unshare(spaces | CLONE_NEWUSER) == 0)
         empty_root();
     if (chdir("/") < 0)

@@ -9,6 +9,9 @@
  * without a network and with nothing but an empty folder for a root, where the kernel allows them. */
 void confine_surroundings(void);
 
+/* After it, when nothing needs the variables of the program any more: overwrites them. */
+void confine_environment(void);
+
 /* For a worker: memory is the most bytes of address space (0: no limit). After it the process can
  * use its memory and its sockets, and end, as it does with its parent; nothing is opened, started
  * or looked at any more. Landlock is left out where the kernel has none; false: the rest cannot be.

@@ -63,6 +63,7 @@ static int do_load(struct cursor *in, struct wire *out)
     for (uint64_t n = take_uint(in, PLUGINS_MOST_IDS); n > 0 && !error; n--)
         wire_uint(out, local_filter_available((int)take_uint(in, INT32_MAX)));
     confine_surroundings();
+    confine_environment();
     if (!confine_worker(memory))
         _exit(1);
     return error;

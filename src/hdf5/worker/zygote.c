@@ -178,6 +178,8 @@ static void run_zygote(struct zygote *zygote, const struct life *life, int socke
     for (size_t i = 0; i < N_ZYGOTES; i++)
         all[i]->control = -1;
     life->prepare();
+    if (!zygote->is_open)
+        confine_environment();
     while (descriptor_receive(CONTROL, &request, sizeof(request), &fd)) {
         struct answer answer = request.end > 0 ? end_one(&request) : fork_one(zygote, life, fd);
         if (send(CONTROL, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
