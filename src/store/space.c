@@ -3,8 +3,15 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "store/private.h"
+
+/* No file system has files of any size; lseek(2) knows, and nothing reads at its place. */
+static bool may_end_at(const struct store *store, uint64_t end)
+{
+    return store->fd < 0 || lseek(store->fd, (off_t)end, SEEK_SET) >= 0;
+}
 
 static int allocate(struct store *store, uint64_t n, uint64_t *address)
 {
@@ -12,6 +19,8 @@ static int allocate(struct store *store, uint64_t n, uint64_t *address)
     if (!extents_find(&store->free, n, &start)) {
         if (n > INT64_MAX || end > INT64_MAX - n)
             return -ENOSPC;
+        if (!may_end_at(store, end + n))
+            return -EFBIG;
         int error = store->image ? image_reserve(store, end + n) : 0;
         if (error)
             return error;

@@ -63,6 +63,16 @@ int store_statvfs(const struct store *store, struct statvfs *st)
     return 0;
 }
 
+uint64_t store_room(const struct store *store)
+{
+    struct statvfs st;
+    uint64_t room;
+    if (store->image || fstatvfs(store->fd, &st) < 0 || st.f_blocks == 0 ||
+        __builtin_mul_overflow(st.f_bfree, st.f_frsize, &room))
+        return UINT64_MAX;
+    return room;
+}
+
 bool store_is_same(const struct store *a, const struct store *b)
 {
     if (a->image || b->image)

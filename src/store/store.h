@@ -325,6 +325,9 @@ mode_t store_mode_led_to(const struct store *store);
 int store_set_mode(struct store *store, mode_t mode);
 int store_statvfs(const struct store *store, struct statvfs *st);
 
+/* Bytes that its disk has room for; UINT64_MAX: nobody knows, or it is in memory. */
+uint64_t store_room(const struct store *store);
+
 /* Reads exactly n bytes at address. -EIO: not all of them are in the store, or the disk failed;
  * -ESTALE: see store_share; of a followed file also STORE_MOVED, and -ESTALE: it is gone; of a reader, its errors.
  * Bytes that were allocated and never written are anything. */

@@ -2,8 +2,11 @@
 #include "support.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "hdf5/worker/transaction.h"
@@ -317,7 +320,44 @@ static void test_large_writes_into_what_was_allocated_long_before(void **state)
     free(bytes);
 }
 
-int main(void)
+/* A file cannot become larger than its disk, nor larger than any file there: else nothing could be written any
+ * more. */
+static void test_space_that_no_disk_has(void **state)
+{
+    (void)state;
+    struct fixture file;
+    struct stat st;
+    uint64_t address, before = 0;
+    int any = open("any", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(store_create("file", true, &file.store), 0);
+    store_tell_own(file.store);
+    assert_int_equal(transaction_create(file.store, &file.transaction), 0);
+    assert_int_equal(transaction_allocate(file.transaction, 100, &address), 0);
+    assert_int_equal(transaction_write(file.transaction, address, "before", 6), 0);
+    transaction_take(file.transaction);
+    assert_int_equal(transaction_allocate(file.transaction, (uint64_t)1 << 62, &before), -ENOSPC);
+    assert_int_equal(transaction_allocate(file.transaction, UINT64_MAX, &before), -ENOSPC);
+    uint64_t part = store_room(file.store) / 2 + ((uint64_t)1 << 30);
+    int error = 0;
+    for (int i = 0; i < 4 && !error; i++)
+        error = transaction_allocate(file.transaction, part, &before);
+    assert_int_equal(error, -ENOSPC);
+    transaction_drop(file.transaction);
+    if (lseek(any, (off_t)1 << 62, SEEK_SET) < 0) /* not where files may be so large */
+        assert_int_equal(store_allocate(file.store, (uint64_t)1 << 62, &before), -EFBIG);
+    close(any);
+    assert_int_equal(transaction_allocate(file.transaction, 100, &before), 0);
+    assert_int_equal(transaction_write(file.transaction, before, "behind", 6), 0);
+    transaction_take(file.transaction);
+    assert_int_equal(store_commit(file.store), 0);
+    assert_int_equal(stat("file", &st), 0);
+    assert_in_range(st.st_size, 200, 4096);
+    expect_bytes(&file, address, "before");
+    transaction_destroy(file.transaction);
+    assert_int_equal(store_close(file.store), 0);
+}
+
+static int all_tests(void)
 {
     log_quietly();
     const struct CMUnitTest tests[] = {
@@ -337,6 +377,12 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(test_large_writes_into_what_was_allocated_long_before,
                                         begin, end),
+        cmocka_unit_test(test_space_that_no_disk_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return in_temporary_directory(all_tests);
 }

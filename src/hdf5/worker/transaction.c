@@ -18,6 +18,9 @@
 #define MOST_SMALL  (MOST_PAGES / 4)   /* pages; then what is not large goes there at once, too */
 #define LARGE_BYTES ((size_t)64 << 10) /* to new space: not kept in memory */
 
+#define MUCH_GROWN                                                                                 \
+    ((uint64_t)64 << 20) /* bytes: what is less is not compared with the room on the disk */
+
 #define MOST_LOOKED_AT 4096 /* ranges, for each write */
 
 struct page {
@@ -40,6 +43,7 @@ struct transaction {
     struct page *pages;             /* of this call */
     struct page *taken;             /* of those before, which the store does not have yet */
     struct ranges allocated, freed; /* in this call */
+    uint64_t grown, most_grown; /* bytes, in this call; UINT64_MAX: that was not asked for yet */
 };
 
 int transaction_create(struct store *store, struct transaction **out)
@@ -48,6 +52,7 @@ int transaction_create(struct store *store, struct transaction **out)
     if (!transaction)
         return -ENOMEM;
     transaction->store = store;
+    transaction->most_grown = UINT64_MAX;
     *out = transaction;
     return 0;
 }
@@ -228,8 +233,29 @@ static void give_back(struct transaction *transaction, struct ranges *ranges)
     ranges->n = 0;
 }
 
+/* By the room that there was: what has been written meanwhile has taken of it. */
+static bool may_grow(struct transaction *transaction, uint64_t n)
+{
+    uint64_t grown = transaction->grown, most;
+    if (n <= MUCH_GROWN && grown <= MUCH_GROWN)
+        return true;
+    if (transaction->most_grown == UINT64_MAX &&
+        !__builtin_add_overflow(grown, store_room(transaction->store), &most))
+        transaction->most_grown = most;
+    return n <= transaction->most_grown - grown;
+}
+
+static void note_end(struct transaction *transaction)
+{
+    transaction->grown = 0;
+    transaction->most_grown = UINT64_MAX;
+}
+
 int transaction_allocate(struct transaction *transaction, uint64_t n, uint64_t *address)
 {
+    uint64_t end = store_size(transaction->store);
+    if (!may_grow(transaction, n))
+        return -ENOSPC;
     int error = add_range(&transaction->allocated, 0, 0);
     if (error)
         return error;
@@ -239,6 +265,8 @@ int transaction_allocate(struct transaction *transaction, uint64_t n, uint64_t *
         transaction->allocated.n--;
     else
         *range = (struct range){*address, n};
+    if (!error && *address >= end)
+        transaction->grown += n;
     return error;
 }
 
@@ -255,6 +283,7 @@ void transaction_drop(struct transaction *transaction)
     free_pages(&transaction->pages);
     give_back(transaction, &transaction->allocated);
     transaction->freed.n = 0;
+    note_end(transaction);
 }
 
 typedef int (*piece_function)(struct transaction *transaction, uint64_t address,
@@ -325,4 +354,5 @@ void transaction_take(struct transaction *transaction)
     if (transaction_put_taken(transaction) == 0)
         give_back(transaction, &transaction->freed);
     transaction->freed.n = 0;
+    note_end(transaction);
 }

@@ -25,6 +25,8 @@ int transaction_read(struct transaction *transaction, uint64_t address, void *bu
  * store, -ENOMEM and -EFBIG (too much in one call) the caller drops the transaction. */
 int transaction_write(struct transaction *transaction, uint64_t address, const void *bytes,
                       size_t n);
+
+/* Errors of store_allocate; -ENOSPC: the file would grow in this call by more than its disk has room for. */
 int transaction_allocate(struct transaction *transaction, uint64_t n, uint64_t *address);
 int transaction_free(struct transaction *transaction, uint64_t address, uint64_t n);
 
