@@ -25,7 +25,7 @@
 #include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
-#include "hdf5/worker/client.h"
+#include "hdf5/worker/client_private.h"
 #include "hdf5/worker/confine.h"
 #include "hdf5/worker/remote_private.h"
 #include "hdf5/worker/zygote.h"
@@ -648,6 +648,7 @@ enum {
     ASKS_MUCH,
     SHOUTS,
     NEVER_STOPS,
+    SAYS_64_MIB,
     GIVES_UP,
     LEAVES, /* its socket, and lives on */
     UNKNOWN_KIND,
@@ -721,6 +722,11 @@ static void behave(int socket, uint64_t object)
     case HANGS:
         for (;;)
             ;
+    case SAYS_64_MIB:
+        memset(wire_room(&line, (size_t)64 << 20), 0, (size_t)64 << 20);
+        reply(socket, &line);
+        wire_free(&line);
+        break;
     case LEAVES:
         close(socket);
         for (;;)
@@ -1183,6 +1189,20 @@ static int ask_client(struct client *client, uint64_t object)
     return error;
 }
 
+/* What is open may be many files. */
+static void test_large_messages_are_not_kept(void **state)
+{
+    (void)state;
+    struct store *store = a_store();
+    struct client *client;
+    assert_int_equal(client_create(store, PATIENT, &client), 0);
+    assert_int_equal(ask_client(client, SAYS_64_MIB), 0);
+    assert_in_range(client->in.room, 0, CLIENT_MOST_KEPT);
+    assert_int_equal(ask_client(client, SOUND), 0);
+    client_destroy(client);
+    store_close(store);
+}
+
 /* Whoever is asked for next has nothing to do with it. */
 static void test_one_that_dies_of_what_it_was_told(void **state)
 {
@@ -1474,6 +1494,7 @@ static int all_tests(void)
         cmocka_unit_test(test_what_was_said_ahead_is_forgotten),
         cmocka_unit_test(test_one_that_dies_among_others),
         cmocka_unit_test(test_lies_about_several),
+        cmocka_unit_test(test_large_messages_are_not_kept),
         cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
         cmocka_unit_test(test_text_comes_with_the_description),
         cmocka_unit_test(test_waiting_for_others),

@@ -9,8 +9,6 @@
 #include "hdf5/worker/client_private.h"
 #include "store/store.h"
 
-#define MOST_KEPT ((size_t)16 << 20) /* bytes for messages, between calls */
-
 /* What a call may fail with: others mean something to those who call us. That it was to end it knows
  * from us only: a program would begin the call again, and again. */
 static int known_error(const struct client *client, uint64_t number)
@@ -63,8 +61,6 @@ static int tell_size(struct client *client)
 
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request)
 {
-    if (client->in.room > MOST_KEPT)
-        wire_free(&client->in);
     client->call = call;
     client->until = clock_now() + client->timeout;
     client->lines = 0;

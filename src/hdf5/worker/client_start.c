@@ -47,8 +47,13 @@ bool client_try_lock(struct client *client)
     return pthread_mutex_trylock(&client->lock) == 0;
 }
 
+/* Nobody looks at messages any more. */
 void client_unlock(struct client *client)
 {
+    if (client->in.room > CLIENT_MOST_KEPT)
+        wire_free(&client->in);
+    if (client->out.room > CLIENT_MOST_KEPT)
+        wire_free(&client->out);
     pthread_mutex_unlock(&client->lock);
 }
 
