@@ -8,7 +8,6 @@ enum hostile {
     HOSTILE_NOTHING, /* leaves the bytes as they are */
     HOSTILE_CRASHES,
     HOSTILE_HANGS,
-    HOSTILE_LEAVES,    /* its socket, and lives on */
     HOSTILE_ALLOCATES, /* without end */
     HOSTILE_DOUBLES,   /* makes twice as many bytes */
     HOSTILE_LIES,      /* says that there are many more than there are */
@@ -30,7 +29,8 @@ enum hostile {
     HOSTILE_MAKES_CODE,
     HOSTILE_COPIES_DESCRIPTORS,
     HOSTILE_IS_ROOT,
-    HOSTILE_DOORS_END
+    HOSTILE_DOORS_END,
+    HOSTILE_LEAVES /* its socket, and lives on */
 };
 
 #endif
