@@ -5,6 +5,7 @@
 
 #include "format/cursor.h"
 #include "format/dataset_header.h"
+#include "store/store.h"
 
 #define CONSTANT        0x01 /* flag of a message: it does not change */
 #define CHUNKED         2    /* class of a layout message */
@@ -86,6 +87,21 @@ static int encode_messages(const struct superblock *superblock, const struct lay
     return error;
 }
 
+/* libhdf5's process says where it is: it could be among bytes that it may not change itself. */
+static int check_lent(struct store *store, const struct object_header *header, struct why *why)
+{
+    int error = store_let_claim(store);
+    for (size_t i = 0; i < header->n_blocks && !error; i++) {
+        const struct header_block *block = &header->block[i];
+        if (store_check_lent(store, block->address, block->n) < 0)
+            error = why_refused(why, -EACCES,
+                                "object header at address %" PRIu64
+                                ": its bytes at address %" PRIu64 " are in use by others",
+                                header->block[0].address, block->address);
+    }
+    return error;
+}
+
 int dataset_header_convert(struct store *store, const struct superblock *superblock,
                            uint64_t address, const struct layout_message *layout,
                            const struct section_filters *filters, struct why *why)
@@ -98,6 +114,8 @@ int dataset_header_convert(struct store *store, const struct superblock *superbl
     if (error)
         return error;
     error = check_ordinary(superblock, header, layout, why);
+    if (!error)
+        error = check_lent(store, header, why);
     if (!error)
         error = encode_messages(superblock, layout, filters, &replacement, bytes, why);
     if (!error)

@@ -185,6 +185,7 @@ void peer_note_end(uint64_t call, bool is_done)
 
 ssize_t __wrap_recv(int socket, void *to, size_t n, int flags);
 ssize_t __wrap_sendmsg(int socket, const struct msghdr *message, int flags);
+ssize_t __wrap_writev(int socket, const struct iovec *parts, int n);
 int __wrap_zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int socket),
                         size_t memory);
 int __wrap_zygote_fork(struct zygote *zygote, pid_t *pid, int *socket);
@@ -231,6 +232,12 @@ static void hear(const struct msghdr *sent)
         require(!cursor.failed);
         peer_hears((enum message_kind)kind, &message);
     }
+}
+
+ssize_t __wrap_writev(int socket, const struct iovec *parts, int n)
+{
+    return __wrap_sendmsg(
+        socket, &(struct msghdr){.msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)n}, 0);
 }
 
 /* Each is a whole message, or several of which the last has an answer. */

@@ -1,6 +1,6 @@
 /* The other end of sockets, as an input plays it: a process that somebody has taken over, or what
  * is served by one. Targets are linked so that the sockets of src/hdf5/worker, and the processes
- * behind them, are these (--wrap=recv, sendmsg, zygote_fork, zygote_end, zygote_start). */
+ * behind them, are these (--wrap=recv, sendmsg, writev, zygote_fork, zygote_end, zygote_start). */
 #ifndef TESTS_FUZZ_PEER_H
 #define TESTS_FUZZ_PEER_H
 

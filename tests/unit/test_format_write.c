@@ -531,6 +531,31 @@ static void datasets_with_chunks_are_not_converted(void **state)
     store_close(store);
 }
 
+/* Where libhdf5's process says that the header is there may be a chunk of somebody else. */
+static void what_is_not_lent_is_not_converted(void **state)
+{
+    (void)state;
+    static const uint64_t dims[] = {20, 9}, max_dims[] = {UNLIMITED, 9}, chunk_dims[] = {4, 9};
+    struct layout_message layout = new_layout(2, dims, max_dims, chunk_dims, false);
+    struct superblock superblock;
+    struct store *store;
+    struct why why = {""};
+    char before[64], after[64];
+    make_ordinary(0);
+    uint64_t address = header_of(FILE_NAME, "x");
+    assert_int_equal(store_open_writable(FILE_NAME, &store), 0);
+    must(superblock_read(store, &superblock, &why), &why);
+    store_tell_own(store);
+    assert_int_equal(store_claim(store, address + 20, 1), 0);
+    assert_int_equal(store_read(store, address, before, sizeof(before)), 0);
+    assert_int_equal(dataset_header_convert(store, &superblock, address, &layout, NULL, &why),
+                     -EACCES);
+    assert_non_null(strstr(why.text, "in use by others"));
+    assert_int_equal(store_read(store, address, after, sizeof(after)), 0);
+    assert_memory_equal(before, after, sizeof(after));
+    store_close(store);
+}
+
 /* ---- The superblock ---- */
 
 static void expect_same(const struct superblock *a, const struct superblock *b)
@@ -672,5 +697,6 @@ TEST_MAIN(cmocka_unit_test(max_dims_decide_on_the_index),
           cmocka_unit_test(ordinary_headers_become_sparse),
           cmocka_unit_test(messages_go_into_a_new_block),
           cmocka_unit_test(datasets_with_chunks_are_not_converted),
+          cmocka_unit_test(what_is_not_lent_is_not_converted),
           cmocka_unit_test(addresses_count_from_the_superblock),
           cmocka_unit_test(end_of_file_is_rewritten), cmocka_unit_test(mark_of_a_writer_is_cleared))

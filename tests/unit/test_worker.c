@@ -5,7 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/futex.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -22,6 +25,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/descriptors.h"
 #include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
@@ -371,6 +375,7 @@ static void test_one_that_trickles_is_not_waited_for(void **state)
     static char bytes[1 << 20];
     int ends[2];
     pthread_t thread;
+    signal(SIGPIPE, SIG_IGN); /* as in a worker */
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     struct trickle trickle = {.socket = ends[0]};
     start_thread(&thread, send_slowly, &trickle);
@@ -384,6 +389,14 @@ static void test_one_that_trickles_is_not_waited_for(void **state)
 }
 
 /* ---- Doors ---- */
+
+#define OPEN_DOOR 17
+#define SHUT_DOOR 3
+
+static bool is_refused(int result, int error)
+{
+    return result < 0 && errno == error;
+}
 
 static int mapped;  /* a descriptor that was open before */
 static char *plain; /* a page that may be written to */
@@ -423,6 +436,78 @@ static bool kills_itself(void)
     return syscall(SYS_tgkill, getpid(), gettid(), SIGKILL) == 0 ||
            syscall(SYS_tgkill, getpid(), gettid(), SIGKILL | 1L << 32) == 0;
 }
+
+static int ends[2]; /* of sockets that were open before */
+
+static bool receives_urgent(void)
+{
+    char byte;
+    return recv(ends[0], &byte, 1, MSG_OOB | MSG_DONTWAIT) >= 0 || errno != EPERM;
+}
+
+static bool sends_urgent(void)
+{
+    return send(ends[0], "x", 1, MSG_OOB | MSG_DONTWAIT) >= 0;
+}
+
+static bool sends_descriptor(void)
+{
+    return descriptor_send(ends[0], "x", 1, mapped);
+}
+
+static bool requeues(void)
+{
+    static uint32_t words[2];
+    return syscall(SYS_futex, &words[0], FUTEX_REQUEUE, 0, 0, &words[1], 0) >= 0 ||
+           syscall(SYS_futex, &words[0], FUTEX_LOCK_PI, 0, NULL, NULL, 0) >= 0;
+}
+
+static bool advises(void)
+{
+    return madvise(plain, 4096, MADV_DONTFORK) == 0 || madvise(plain, 4096, MADV_WILLNEED) == 0 ||
+           madvise(plain, 4096, MADV_MERGEABLE) == 0;
+}
+
+/* What libc and libhdf5 need: a door that is open. */
+static bool cannot_do_its_work(void)
+{
+    static uint32_t word;
+    char byte;
+    struct iovec part = {(char *)"y", 1};
+    bool can = writev(ends[0], &part, 1) == 1 && recv(ends[1], &byte, 1, MSG_WAITALL) == 1 &&
+               madvise(plain, 4096, MADV_DONTNEED) == 0 &&
+               syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1) == 0 &&
+               is_refused((int)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL), EAGAIN);
+    return !can;
+}
+
+#ifdef __x86_64__
+#define X32 0x40000000L
+
+/* The filter ends who uses another table of calls. */
+static bool calls_x32(void)
+{
+    return syscall(X32 | SYS_getpid) > 0;
+}
+
+static bool calls_i386(void)
+{
+    long result = 20; /* getpid */
+    __asm__ volatile("int $0x80" : "+a"(result) : : "memory", "r8", "r9", "r10", "r11");
+    return result > 0;
+}
+
+static void try_table(bool (*door)(void))
+{
+    pid_t pid = fork();
+    int status;
+    if (pid == 0)
+        _exit(confine_worker(MEMORY) && !door() ? SHUT_DOOR : OPEN_DOOR);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (confine_has_filter())
+        assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == SHUT_DOOR);
+}
+#endif
 
 static bool reads_parent(void)
 {
@@ -470,9 +555,6 @@ static bool takes_memory(void)
 }
 #endif
 
-#define OPEN_DOOR 17
-#define SHUT_DOOR 3
-
 static void try_door(bool (*door)(void), bool needs_filter)
 {
     pid_t pid = fork();
@@ -493,6 +575,7 @@ static void test_every_door_is_shut(void **state)
     mapped = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     plain = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(mapped >= 0 && plain != MAP_FAILED);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     try_door(opens, false);
     try_door(makes_socket, false);
     try_door(copies_descriptor, false);
@@ -500,6 +583,16 @@ static void test_every_door_is_shut(void **state)
     try_door(forks, true);
     try_door(signals_parent, true);
     try_door(kills_itself, true);
+    try_door(receives_urgent, true);
+    try_door(sends_urgent, true);
+    try_door(sends_descriptor, true);
+    try_door(requeues, true);
+    try_door(advises, true);
+    try_door(cannot_do_its_work, false);
+#ifdef __x86_64__
+    try_table(calls_x32);
+    try_table(calls_i386);
+#endif
     try_door(reads_parent, true);
     try_door(traces_parent, true);
     try_door(maps_code, true);
@@ -511,17 +604,55 @@ static void test_every_door_is_shut(void **state)
 #endif
     munmap(plain, 4096);
     close(mapped);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* What a root that may not become somebody else is confined to is not enough. */
+static bool is_confined_without(int capability)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool is_dropped = syscall(SYS_capget, &header, data) == 0;
+        data[0].effective &= ~(1U << capability);
+        is_dropped = is_dropped && syscall(SYS_capset, &header, data) == 0;
+        _exit(is_dropped && !confine_worker(MEMORY) ? SHUT_DOOR : OPEN_DOOR);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WEXITSTATUS(status) == OPEN_DOOR;
+}
+
+/* There is nobody else in such a user namespace. */
+static bool is_confined_among_itself(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int map = unshare(CLONE_NEWUSER) == 0 ? open("/proc/self/uid_map", O_WRONLY) : -1;
+        bool is_root = map >= 0 && write(map, "0 0 1", 5) == 5 && getuid() == 0;
+        _exit(!is_root || confine_worker(MEMORY) ? OPEN_DOOR : SHUT_DOOR);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WEXITSTATUS(status) == OPEN_DOOR;
+}
+
+static void test_root_is_not_kept(void **state)
+{
+    (void)state;
+    if (getuid() != 0)
+        skip();
+    assert_false(is_confined_without(CAP_SETUID));
+    assert_false(is_confined_without(CAP_SETGID));
+    assert_true(is_confined_among_itself());
 }
 
 /* What Landlock shuts by itself, while the system calls are allowed; since which version of it. */
 static char there[64], made[64]; /* files: one that is there, one that can be made */
 static struct sockaddr_in listening;
 static struct sockaddr_un abstract;
-
-static bool is_refused(int result, int error)
-{
-    return result < 0 && errno == error;
-}
 
 static bool no_folder_opens(void)
 {
@@ -1479,6 +1610,7 @@ static int all_tests(void)
         cmocka_unit_test(test_messages_that_are_too_long_are_none),
         cmocka_unit_test(test_one_that_trickles_is_not_waited_for),
         cmocka_unit_test(test_every_door_is_shut),
+        cmocka_unit_test(test_root_is_not_kept),
         cmocka_unit_test(test_landlock_by_itself),
         cmocka_unit_test(test_one_that_dies_is_started_again),
         cmocka_unit_test(test_one_that_hangs_is_ended),
