@@ -8,6 +8,7 @@
 #include <libgen.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,6 +313,55 @@ static void test_two_chunks_are_decoded_at_once(void **state)
     }
 }
 
+static bool is_enough(void *context)
+{
+    return atomic_load((atomic_bool *)context);
+}
+
+struct waiting {
+    enum hostile how;
+    unsigned seed;
+    atomic_bool *is_enough;
+    int error;
+};
+
+static void *wait_for_chunk(void *context)
+{
+    struct waiting *waiting = context;
+    unsigned char *out = allocate(BYTES);
+    sfs_set_interrupt(is_enough, waiting->is_enough);
+    waiting->error = decode_like(waiting->how, waiting->seed, out, BYTES);
+    sfs_set_interrupt(NULL, NULL);
+    free(out);
+    return NULL;
+}
+
+/* Whoever waits for a chunk, or for a process that others have, can be interrupted; no chunk is to blame. */
+static void test_waiting_is_interrupted(void **state)
+{
+    (void)state;
+    static pthread_t threads[64];
+    static struct waiting waiting[COUNT(threads)];
+    unsigned char out[BYTES];
+    atomic_bool enough = false;
+    unsigned n = 2 * (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    n = n < COUNT(threads) ? n : COUNT(threads);
+    for (int round = 0; round < 3; round++) { /* twice would be enough to be given up */
+        atomic_store(&enough, false);
+        for (unsigned i = 0; i < n; i++) {
+            waiting[i] = (struct waiting){HOSTILE_HANGS, 70000 + i, &enough, 0};
+            start_thread(&threads[i], wait_for_chunk, &waiting[i]);
+        }
+        usleep(200000);
+        atomic_store(&enough, true);
+        for (unsigned i = 0; i < n; i++) {
+            pthread_join(threads[i], NULL);
+            assert_int_equal(waiting[i].error, -EINTR);
+        }
+    }
+    assert_int_equal(decode_like(HOSTILE_NOTHING, 70000, out, sizeof(out)), 0);
+}
+
 /* Somebody else has killed it: nobody is to notice. */
 static void test_those_that_are_killed_are_started_again(void **state)
 {
@@ -585,6 +635,7 @@ static int all_tests(void)
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_threads_are_served_by_as_many_as_there_are_processors),
         cmocka_unit_test(test_two_chunks_are_decoded_at_once),
+        cmocka_unit_test(test_waiting_is_interrupted),
         cmocka_unit_test(test_those_that_are_killed_are_started_again),
         cmocka_unit_test(test_folders_that_all_may_write_are_refused),
         cmocka_unit_test(test_links_are_what_they_lead_to),

@@ -119,12 +119,13 @@ static int try_once(struct job *job, const struct wire *request, size_t place,
     struct cursor results;
     char what[sizeof(job->names) + 32];
     bool is_lost;
-    int error = plugin_take(job->ids, job->n_ids, place + job->most, &process);
+    bool may_end = job->call == PLUGINS_DECODE; /* what is written must not fail by it */
+    int error = plugin_take(job->ids, job->n_ids, place + job->most, may_end, &process);
     if (error)
         return error;
     memcpy(process->shared, job->in, job->in_size);
     uint64_t begun = clock_now();
-    error = plugin_exchange(process, request, &results, &is_lost);
+    error = plugin_exchange(process, request, may_end, &results, &is_lost);
     job->spent += clock_now() - begun;
     if (!error) {
         error = take_result(job, &results, result);
@@ -136,6 +137,10 @@ static int try_once(struct job *job, const struct wire *request, size_t place,
         if (error)
             plugin_give_back(process);
         return error == -ENOMEM ? has_no_memory(job) : error;
+    }
+    if (error == -EINTR) { /* the chunk may be sound */
+        plugin_end(process);
+        return error;
     }
     snprintf(what, sizeof(what), "to %s filter %s", job->call == PLUGINS_DECODE ? "undo" : "apply",
              job->names);

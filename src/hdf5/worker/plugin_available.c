@@ -75,7 +75,7 @@ bool plugins_available(int id)
         return id > 0 && is_available;
     int error = -EPIPE;
     for (int i = 0; i < PLUGIN_MOST_TRIES && error == -EPIPE; i++)
-        error = plugin_take(&id, 1, 0, &process);
+        error = plugin_take(&id, 1, 0, false, &process);
     if (error == -EIO || error == -EPIPE)
         log_error("plugins of libhdf5: filter %d: %s", id, hdf5_error());
     if (error) {

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "common/thread.h"
 #include "hdf5/private.h"
@@ -29,6 +31,8 @@
 #define MOST_KEPT  ((size_t)128 << 20)  /* of these, by one that waits for its next chunk */
 #define MOST_REPLY ((uint64_t)64 << 10) /* bytes: what is decoded is shared */
 #define LOADING    "to load them"
+
+#define LOOK_MILLIS 50 /* between two looks whether who waits for a chunk is interrupted */
 
 static struct {
     bool is_on; /* this and what follows is set before there are threads */
@@ -108,12 +112,24 @@ static int known_error(uint64_t number)
     return -EIO;
 }
 
-int plugin_exchange(struct plugin_process *process, const struct wire *request,
+/* For the first byte of a reply; what follows comes at once, or else not in time. */
+static int await_reply(int socket, uint64_t until)
+{
+    struct pollfd poller = {.fd = socket, .events = POLLIN};
+    int error = 0;
+    while (!error && clock_now() < until && poll(&poller, 1, LOOK_MILLIS) <= 0)
+        error = interrupt_check();
+    return error;
+}
+
+int plugin_exchange(struct plugin_process *process, const struct wire *request, bool may_end,
                     struct cursor *results, bool *is_lost)
 {
     enum message_kind kind;
     uint64_t number, until = clock_now() + plugins.timeout;
     int error = channel_send(process->socket, MESSAGE_CALL, request, until);
+    if (!error && may_end)
+        error = await_reply(process->socket, until);
     if (!error)
         error = channel_receive_most(process->socket, &kind, &process->in, MOST_REPLY, until);
     if (!error && kind != MESSAGE_REPLY)
@@ -224,7 +240,7 @@ static int load(struct plugin_process *process)
     struct cursor results;
     bool is_lost;
     ask_to_load(&request, process);
-    int error = plugin_exchange(process, &request, &results, &is_lost);
+    int error = plugin_exchange(process, &request, false, &results, &is_lost);
     wire_free(&request);
     if (!error) {
         error = take_loaded(process, &results);
@@ -291,15 +307,23 @@ static struct plugin_process *take_idle(const int *ids, size_t n_ids, size_t nee
     return process;
 }
 
-int plugin_take(const int *ids, size_t n_ids, size_t needed, struct plugin_process **out)
+int plugin_take(const int *ids, size_t n_ids, size_t needed, bool may_end,
+                struct plugin_process **out)
 {
+    int error = 0;
     pthread_mutex_lock(&plugins.lock);
     struct plugin_process *found, *other = NULL;
-    while (!(found = take_idle(ids, n_ids, needed, false)) && plugins.n >= plugins.most &&
-           !(other = take_idle(ids, n_ids, needed, true)))
-        pthread_cond_wait(&plugins.freed, &plugins.lock);
-    plugins.n += !found && !other;
+    while (!error && !(found = take_idle(ids, n_ids, needed, false)) && plugins.n >= plugins.most &&
+           !(other = take_idle(ids, n_ids, needed, true))) {
+        if (may_end)
+            error = interrupt_wait(&plugins.freed, &plugins.lock);
+        else
+            pthread_cond_wait(&plugins.freed, &plugins.lock);
+    }
+    plugins.n += !error && !found && !other;
     pthread_mutex_unlock(&plugins.lock);
+    if (error)
+        return error;
     if (other)
         (void)end(other, 0); /* the new one is counted in its place */
     *out = found;

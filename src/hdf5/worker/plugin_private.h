@@ -21,9 +21,12 @@ struct plugin_process {
     struct wire in;
 };
 
+/* may_end: waiting ends with -EINTR when the caller's thread is interrupted (interrupt.h). */
+
 /* Leases a process, exclusively, until it is given back or ended. Which of the ids it has is known then, and it shares
  * so many bytes, or more. -ENOMEM, -EIO; -EPIPE: it was killed by others while it was started. */
-int plugin_take(const int *ids, size_t n_ids, size_t needed, struct plugin_process **out);
+int plugin_take(const int *ids, size_t n_ids, size_t needed, bool may_end,
+                struct plugin_process **out);
 
 /* What one chunk has taken is not kept for those that take little. */
 void plugin_give_back(struct plugin_process *process);
@@ -35,7 +38,7 @@ bool plugin_has(const struct plugin_process *process, int id);
 
 /* Asks it something. *is_lost: nothing can be expected of it any more, for which the error is the reason. Otherwise
  * an error is its answer: -EILSEQ, -EINVAL, -EOPNOTSUPP, -ENOMEM, or -EIO for all others. */
-int plugin_exchange(struct plugin_process *process, const struct wire *request,
+int plugin_exchange(struct plugin_process *process, const struct wire *request, bool may_end,
                     struct cursor *results, bool *is_lost);
 
 /* Ends one that is lost: hdf5_error() says why it is no more. Returns whether that is its own doing: not if others have
