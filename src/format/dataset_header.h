@@ -34,8 +34,8 @@ void dataset_header_free(struct dataset_header *dataset);
 /* Turns the header of an ordinary chunked dataset without chunks, as libhdf5 makes it, into that of
  * a sparse one: its layout message becomes this one, its filters these (NULL: none). All else stays
  * as it is. libhdf5 must not hold the old header. -EINVAL: it is no such dataset, or the layout is
- * not for its rank; -EACCES: it is not lent (store.h); else the errors of dataset_header_read, of encoding the messages, and of the
- * store. */
+ * not for its rank; -EACCES: it is not lent (store.h); else the errors of dataset_header_read, of
+ * encoding the messages, and of the store. */
 int dataset_header_convert(struct store *store, const struct superblock *superblock,
                            uint64_t address, const struct layout_message *layout,
                            const struct section_filters *filters, struct why *why);

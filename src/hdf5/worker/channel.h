@@ -84,9 +84,9 @@ enum worker_call {
     WORKER_CALLS
 };
 
-/* All of these wait until a time of clock_now(), UINT64_MAX: for ever, in a worker, which has SIGPIPE blocked. 0; -EPIPE: nobody is there
- * any more; -ETIMEDOUT; -EPROTO: what came is no message; -ENOMEM, also for what has more than
- * WIRE_MOST_BYTES. */
+/* All of these wait until a time of clock_now(), UINT64_MAX: for ever, in a worker, which has SIGPIPE
+ * blocked. 0; -EPIPE: nobody is there any more; -ETIMEDOUT; -EPROTO: what came is no message; -ENOMEM,
+ * also for what has more than WIRE_MOST_BYTES. */
 int channel_send(int socket, enum message_kind kind, const struct wire *wire, uint64_t until);
 
 /* Puts a message behind others, and sends them all: the receiver is woken once. */
