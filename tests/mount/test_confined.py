@@ -96,3 +96,12 @@ def test_that_would_be_found(run, files, tmp_path):
     folder.mkdir()
     answer = run("-o", "ro,hdf5=inside", files[0], folder, env=os.environ | CONFINED)
     assert "H5Fopen in sparsefs" in answer.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize("capability", ["setuid", "setgid"])
+def test_a_root_that_may_not_become_another_user_is_told(files, capability):
+    command = ["setpriv", "--bounding-set", f"-{capability}", BUILD / "sparsectl", "info", files[0]]
+    found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    assert found.returncode != 0 and found.stdout == ""
+    assert "could not be confined; root needs CAP_SETUID and CAP_SETGID" in found.stderr

@@ -9,6 +9,7 @@
 
 #include "hdf5/private.h"
 #include "hdf5/worker/client_private.h"
+#include "hdf5/worker/confine.h"
 #include "store/store.h"
 
 static void close_others(struct client *client)
@@ -51,6 +52,8 @@ void client_say_end(int error, const struct worker_end *end, uint64_t timeout, c
         snprintf(text, n, "it closed its socket and went on");
     else if (WIFSIGNALED(status))
         snprintf(text, n, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (WEXITSTATUS(status) == UNCONFINED)
+        snprintf(text, n, "it could not be confined; root needs CAP_SETUID and CAP_SETGID for it");
     else
         snprintf(text, n, "exit code %d", WEXITSTATUS(status));
 }

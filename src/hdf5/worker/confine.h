@@ -18,6 +18,9 @@ void confine_environment(void);
  */
 bool confine_worker(size_t memory);
 
+/* The exit code of a worker that could not be confined. */
+#define UNCONFINED 97
+
 /* The part of it that is Landlock's, after PR_SET_NO_NEW_PRIVS: no file or folder; since version 4
  * no TCP, since 5 no ioctl(2) of a device, since 6 no abstract socket and no signal to others. The
  * version that is in force, as landlock_create_ruleset(2) counts; 0: none. */

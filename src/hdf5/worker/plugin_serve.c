@@ -65,7 +65,7 @@ static int do_load(struct cursor *in, struct wire *out)
     confine_surroundings();
     confine_environment();
     if (!confine_worker(memory))
-        _exit(1);
+        _exit(UNCONFINED);
     return error;
 }
 

@@ -85,8 +85,9 @@ static void become_worker(const struct zygote *zygote, const struct life *life, 
 {
     prctl(PR_SET_NAME, zygote->worker_name);
     let_faults_through();
-    bool is_ready = (socket == WORK || dup2(socket, WORK) == WORK) && close(CONTROL) == 0 &&
-                    (zygote->is_open || confine_worker(life->memory));
+    bool is_ready = (socket == WORK || dup2(socket, WORK) == WORK) && close(CONTROL) == 0;
+    if (is_ready && !zygote->is_open && !confine_worker(life->memory))
+        _exit(UNCONFINED);
     if (is_ready)
         life->work(WORK);
     _exit(is_ready ? 0 : 1);
