@@ -4,11 +4,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "common/interrupt.h"
 #include "common/thread.h"
+#include "sparsefs/sparsefs.h"
 
 /* On the stack of the thread that waits for it. */
 struct batch {
@@ -18,6 +21,7 @@ struct batch {
     size_t n, taken;
     unsigned running; /* workers that are in it */
     int error;
+    atomic_bool is_interrupted; /* the submitting thread is */
 };
 
 struct workers {
@@ -102,6 +106,21 @@ static void pass_time(struct workers *workers)
     pastime->running--;
 }
 
+static bool is_interrupted(void *batch)
+{
+    return atomic_load(&((struct batch *)batch)->is_interrupted);
+}
+
+/* work, in a worker: what it calls is interrupted when the submitting thread is. */
+static void help(struct workers *workers, struct batch *batch)
+{
+    batch->running++;
+    sfs_set_interrupt(is_interrupted, batch);
+    work(workers, batch);
+    sfs_set_interrupt(NULL, NULL);
+    batch->running--;
+}
+
 static void *run(void *data)
 {
     struct workers *workers = data;
@@ -115,9 +134,7 @@ static void *run(void *data)
             workers->idle--;
         }
         if (batch) {
-            batch->running++;
-            work(workers, batch);
-            batch->running--;
+            help(workers, batch);
         } else if (!workers->ends) {
             pass_time(workers);
         } else {
@@ -154,7 +171,8 @@ int workers_each(struct workers *workers, size_t n, int (*each)(void *context, s
     work(workers, &batch);
     DL_DELETE(workers->batches, &batch);
     while (batch.running > 0)
-        pthread_cond_wait(&workers->done, &workers->lock);
+        if (interrupt_wait(&workers->done, &workers->lock) < 0)
+            atomic_store(&batch.is_interrupted, true);
     pthread_mutex_unlock(&workers->lock);
     return batch.error;
 }

@@ -18,7 +18,8 @@ void workers_destroy(struct workers *workers);
 
 /* workers may be NULL. Calls each(context, i) for every i below n, in order of i, in the calling
  * thread and beside it in workers that have nothing else to do. Returns when all have returned;
- * after the first error none is called any more, and that is what is returned. */
+ * after the first error none is called any more, and that is what is returned. Calls in workers are
+ * interrupted (interrupt.h) as soon as the calling thread is, and has no call of its own left. */
 int workers_each(struct workers *workers, size_t n, int (*each)(void *context, size_t i),
                  void *context);
 

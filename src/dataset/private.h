@@ -47,9 +47,10 @@ struct sfs_dataset {
     struct use use;
     atomic_bool said_missing; /* the missing filter was logged */
     struct {
-        unsigned running; /* prefetches of its chunks */
-        unsigned wrong;   /* prefetched chunks that were not read */
-    } ahead;              /* of read_ahead.c */
+        unsigned running;     /* prefetches of its chunks */
+        unsigned wrong;       /* prefetched chunks that were not read */
+        atomic_bool unwanted; /* prefetches are to end early */
+    } ahead;                  /* of read_ahead.c */
     /* Of the running commit; ends are of the first dim: */
     uint64_t committed_end;
     uint64_t flush_end;  /* that is being committed */

@@ -11,6 +11,7 @@
 #include "common/thread_pool.h"
 #include "dataset/virtual_dataset.h"
 #include "layout/layout.h"
+#include "store/store.h"
 
 #define STREAMS     16        /* in all datasets together */
 #define SHARE       4         /* chunks read ahead take at most this share of the cache's limit */
@@ -150,6 +151,12 @@ static bool fetch_chunk(const struct ahead *ahead, struct sfs_dataset *dataset, 
            visit(ahead, dataset, scaled, cache_fetch);
 }
 
+static bool is_unwanted(void *context)
+{
+    const struct sfs_dataset *dataset = context;
+    return atomic_load(&dataset->ahead.unwanted) || store_is_interrupted(dataset->file->store);
+}
+
 /* Never waits for the dataset's lock: its holder may be waiting for prefetches to end. */
 static bool fetch_in_call(const struct ahead *ahead, struct sfs_dataset *dataset, uint64_t number)
 {
@@ -159,7 +166,9 @@ static bool fetch_in_call(const struct ahead *ahead, struct sfs_dataset *dataset
     if (!use_try_begin(file->follows ? &file->use : NULL, &file_call))
         return false;
     if (use_try_begin(&dataset->use, &call)) {
+        sfs_set_interrupt(is_unwanted, dataset);
         done = fetch_chunk(ahead, dataset, number);
+        sfs_set_interrupt(NULL, NULL);
         use_end(&call);
     }
     use_end(&file_call);
@@ -329,8 +338,10 @@ void ahead_forget(struct ahead *ahead, struct sfs_dataset *dataset)
     for (struct stream *i = ahead->stream; i < ahead->stream + STREAMS; i++)
         if (i->dataset == dataset)
             *i = (struct stream){0};
+    atomic_store(&dataset->ahead.unwanted, true);
     while (dataset->ahead.running > 0)
         pthread_cond_wait(&ahead->ended, &ahead->lock);
+    atomic_store(&dataset->ahead.unwanted, false);
     pthread_mutex_unlock(&ahead->lock);
 }
 

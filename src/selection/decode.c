@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/interrupt.h"
+
 struct decoder {
     const unsigned char *at, *end;
     struct dataspace_extent extent;
@@ -152,6 +154,10 @@ static int order_points(struct decoder *d, uint64_t n, int width)
             error = bad(d, "point");
             goto out;
         }
+        if (i % ASK_EVERY == 0 && interrupt_check() < 0) {
+            error = -EINTR;
+            goto out;
+        }
     }
     order = reallocarray(NULL, n, sizeof(*order));
     if (!order)
@@ -190,6 +196,8 @@ static int decode_point_list(struct decoder *d, uint64_t n, int width)
     selection->values = n;
     for (uint64_t i = 0; i < n; i++) {
         uint64_t position;
+        if (i % ASK_EVERY == 0 && interrupt_check() < 0)
+            return -EINTR;
         if (!take_point(d, width, &position))
             return bad(d, "point");
         if (position < end) {

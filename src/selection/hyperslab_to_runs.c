@@ -11,7 +11,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A list that passes over its extent more often than this is refused. */
+#include "common/interrupt.h"
+
+/* A list of more intervals for each run that there may be is refused. Blocks that do not overlap have no more
+ * than one for each element, which are at most twice as many as their runs can be. */
 #define MAX_OVERLAP 16
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
@@ -26,6 +29,7 @@ struct sink {
     size_t max_runs;
     struct pair *pending; /* first, last of what came out of order; the second half is spare */
     size_t n_pending, capacity;
+    uint64_t n_put; /* since it was asked whether this is still wanted */
 };
 
 /* Unites what came out of order with the runs. */
@@ -48,7 +52,9 @@ static int merge_pending(struct sink *sink)
     if (error == 0)
         error = runs_union(sink->runs, &late, sink->runs);
     runs_free(&late);
-    return error;
+    if (error == 0 && sink->runs->n > sink->max_runs)
+        error = -ENOMEM;
+    return error ? error : interrupt_check();
 }
 
 static int put_late(struct sink *sink, uint64_t first, uint64_t last)
@@ -72,6 +78,11 @@ static int put_late(struct sink *sink, uint64_t first, uint64_t last)
 
 static inline int put(struct sink *sink, uint64_t first, uint64_t last)
 {
+    if (++sink->n_put >= ASK_EVERY) {
+        sink->n_put = 0;
+        if (interrupt_check() < 0)
+            return -EINTR;
+    }
     if (first < sink->end)
         return put_late(sink, first, last);
     if (sink->runs->n >= sink->max_runs && first > sink->end)
@@ -162,10 +173,10 @@ static inline uint64_t block_rows(const struct dataspace_extent *extent, const s
     return rows;
 }
 
-/* Puts out blocks from i on as long as they are parts of single rows that come in order, which is
+/* Puts out some blocks from i on as long as they are parts of single rows that come in order, which is
  * what scattered points are, and there is room to write them; returns where it ends. It is here
  * that almost all of the time goes: rank and width are constants, and nothing is written through
- * the sink. */
+ * the sink meanwhile. */
 static ALWAYS_INLINE uint64_t put_single_rows(struct sink *sink, const struct list *list, int rank,
                                               int width, uint64_t i)
 {
@@ -177,9 +188,10 @@ static ALWAYS_INLINE uint64_t put_single_rows(struct sink *sink, const struct li
     if (room > sink->max_runs - runs->n)
         room = sink->max_runs - runs->n;
     const unsigned char *block = list->bytes + i * (uint64_t)(2 * rank * width);
+    const uint64_t begin = i, n = list->n - i < ASK_EVERY ? list->n : i + ASK_EVERY;
     struct sfs_interval *entry = runs->entries + runs->n, *limit = entry + room;
     uint64_t end = sink->end, elements = runs->elements;
-    for (; i < list->n && entry < limit; i++, block += 2 * rank * width) {
+    for (; i < n && entry < limit; i++, block += 2 * rank * width) {
         bool simple = true;
         uint64_t position = 0;
         for (int axis = 0; axis < rank - 1; axis++) {
@@ -205,6 +217,7 @@ static ALWAYS_INLINE uint64_t put_single_rows(struct sink *sink, const struct li
     runs->n = (size_t)(entry - runs->entries);
     runs->elements = elements;
     sink->end = end;
+    sink->n_put += i - begin;
     return i;
 }
 
@@ -223,14 +236,23 @@ static ALWAYS_INLINE uint64_t put_single_rows_of_rank(struct sink *sink, const s
     }
 }
 
+/* However large the extent is that the blocks cross. */
+static uint64_t most_intervals(const struct sink *sink, const struct list *list)
+{
+    uint64_t most =
+        sink->extent->elements < sink->max_runs ? sink->extent->elements : sink->max_runs;
+    return __builtin_mul_overflow(most, (uint64_t)MAX_OVERLAP, &most) ||
+                   __builtin_add_overflow(most, list->n, &most)
+               ? UINT64_MAX
+               : most;
+}
+
 static ALWAYS_INLINE int put_list(struct sink *sink, const struct list *list, int width,
                                   const char **why)
 {
     const struct dataspace_extent *extent = sink->extent;
-    uint64_t limit, work = 0;
-    if (__builtin_add_overflow(extent->elements, list->n, &limit) ||
-        __builtin_mul_overflow(limit, MAX_OVERLAP, &limit))
-        limit = UINT64_MAX;
+    const uint64_t limit = most_intervals(sink, list);
+    uint64_t work = 0;
     for (uint64_t i = 0, j; i < list->n; i = put_single_rows_of_rank(sink, list, width, j)) {
         *why = "block";
         if (!block_is_valid(extent, list, width, i))
@@ -242,6 +264,8 @@ static ALWAYS_INLINE int put_list(struct sink *sink, const struct list *list, in
             for (; j < list->n && same_rows(list, width, i, j); j++)
                 if (!block_is_valid(extent, list, width, j))
                     return -EILSEQ;
+        if (rows > sink->max_runs) /* each is a run, or part of one, by itself */
+            return -ENOMEM;
         *why = "blocks, which overlap too often";
         uint64_t intervals;
         if (__builtin_mul_overflow(rows, j - i, &intervals) || intervals > limit - work)
@@ -272,8 +296,6 @@ int block_list_runs(const struct dataspace_extent *extent, const struct stored_b
         error = put_list(&sink, &list, 8, why);
     if (error == 0)
         error = merge_pending(&sink);
-    if (error == 0 && runs->n > max_runs)
-        error = -ENOMEM;
     free(sink.pending);
     return error;
 }

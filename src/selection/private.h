@@ -28,8 +28,9 @@
 #define SELECT_POINTS     1
 #define SELECT_HYPERSLABS 2
 #define SELECT_ALL        3
-#define IS_REGULAR        1  /* flag of hyperslabs */
-#define SIMPLE_BYTES      16 /* of all and none */
+#define IS_REGULAR        1     /* flag of hyperslabs */
+#define SIMPLE_BYTES      16    /* of all and none */
+#define ASK_EVERY         65536 /* intervals or points: whether they are still wanted */
 #define POINTS_REST_BYTES                                                                          \
     8 /* what the length of a list of points of version 1 counts of its head */
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import sparse_files
-from conftest import BUILD, START_SECONDS, TOP
+from conftest import BUILD, START_SECONDS, TOP, wait_until
 from test_worker import is_sanitized
 
 sys.path.insert(0, str(TOP / "tests/malformed"))
@@ -476,6 +476,70 @@ def test_long_readings_do_not_hold_it(mounts, tmp_path, options):
     assert mount.wait() == 0
     for reader in readers[1:]:
         assert reader.wait(START_SECONDS) in (0, 1)
+
+
+class Columns(sparse_files.File):
+    """Of chunks whose selections are lists of blocks, each a column, all rows of it."""
+
+    def __init__(self, columns, values):
+        super().__init__("sparse")
+        self.columns, self.values = columns, values
+
+    def add_chunk(self, values, mask, csl, deflate):
+        rows, columns = mask.shape
+        blocks = b"".join(struct.pack("<4I", 0, column, rows - 1, column) for column in self.columns)
+        selection = sparse_files.summed(
+            struct.pack("<BBBI", 1, 0, 8, 40) + bytes([1, 2, 1, 0, 0, 0, 0, 0])
+            + sparse_files.packed(rows, columns, rows, columns)
+            + struct.pack("<IIIIII", 2, 1, 0, 8 + len(blocks), 2, len(self.columns)) + blocks)
+        plain = [selection, bytes(self.values)]
+        stored = [zlib.compress(section, 9) for section in plain]
+        entry = sparse_files.packed(self.append(b"".join(stored))) + sum(map(len, stored)).to_bytes(csl, "little")
+        return entry + sparse_files.packed(len(stored[0]), *map(len, plain)) + bytes(8)
+
+
+def overlapping(path, shape, columns, values):
+    """Not as large in memory as it claims to be."""
+    file = Columns(columns, values)
+    none = np.lib.stride_tricks.as_strided(np.zeros(1, "u1"), shape, (0, 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np, "pad", lambda array, _: array)
+        file.add("sparse", none, none, shape, deflate=(9, 9))
+    file.save(path)
+
+
+@pytest.mark.parametrize("options", ["ro", "default"])
+def test_blocks_that_overlap_more_often_than_values_are_there(mounts, tmp_path, options):
+    """2^16 times the same column of 2^16 elements, of an extent of 2^36."""
+    path = tmp_path / "columns.h5"
+    overlapping(path, (2**16, 2**20), [5] * 2**16, 2**16)
+    assert path.stat().st_size < 64 * KIB
+    mount = mounts(path, options, expect_log=True)
+    with pytest.raises(OSError) as error:
+        read(mount / "sparse/frames/0.raw", 64 * KIB)
+    assert error.value.errno == errno.EIO
+    assert "/sparse: chunk (0,0) at address" in mount.log()
+    assert "blocks, which overlap too often" in mount.log()
+    assert peak(mount.process.pid) < 64 * MIB + SANITIZER
+
+
+def processor_ticks(pid):
+    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+
+def test_decoding_a_selection_is_interrupted(mounts, tmp_path):
+    """As much work as is allowed, in the worst order: who waits for it has no answer when the daemon ends."""
+    path = tmp_path / "columns.h5"
+    columns = list(range(254, -1, -2)) * 15
+    overlapping(path, (2**15, 256), columns, 2**15 * 128)
+    mount = mounts(path)
+    before = processor_ticks(mount.process.pid)
+    with subprocess.Popen(["cat", mount / "sparse/frames/0.raw"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as reader:
+        wait_until(lambda: processor_ticks(mount.process.pid) > before + os.sysconf("SC_CLK_TCK") // 10)
+        mount.process.terminate()
+        assert mount.wait() == 0
+        assert reader.wait(START_SECONDS) == 1
 
 
 def test_filling_what_only_a_header_claims(mounts, tmp_path):

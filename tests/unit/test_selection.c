@@ -1011,6 +1011,120 @@ static void lists_that_overlap_too_often_are_refused(void **state)
     free(bytes);
 }
 
+/* A list of blocks, as version 3: columns of a number of rows, of the elements `column(i)` of each. */
+static void put_columns(struct bytes *bytes, const uint64_t *dims, uint64_t n, uint64_t rows,
+                        uint64_t (*column)(uint64_t i))
+{
+    struct positions p;
+    positions_init(&p, 2, (const hsize_t[]){dims[0], dims[1]});
+    put_head(bytes, &p, 1, true, 2, 3);
+    put(bytes, 0x0400, 2);
+    put(bytes, 2, 4);
+    put(bytes, n, 4);
+    for (uint64_t i = 0; i < n; i++) {
+        put(bytes, 0, 4);
+        put(bytes, column(i), 4);
+        put(bytes, rows - 1, 4);
+        put(bytes, column(i), 4);
+    }
+}
+
+static uint64_t the_same(uint64_t i)
+{
+    (void)i;
+    return 5;
+}
+
+static uint64_t rising(uint64_t i)
+{
+    return i;
+}
+
+static uint64_t falling(uint64_t i)
+{
+    return 63 - i;
+}
+
+static uint64_t even_then_odd(uint64_t i)
+{
+    return i < 32 ? 2 * i : 2 * i - 63;
+}
+
+/* As much as the runs of so many values take. */
+static size_t memory_for(uint64_t values, uint64_t elements)
+{
+    return (size_t)((values < elements / 2 + 1 ? values : elements / 2 + 1) + 16) *
+           sizeof(struct sfs_interval);
+}
+
+static void lists_of_large_extents_that_overlap_too_often_are_refused(void **state)
+{
+    (void)state;
+    struct bytes *bytes = allocate(sizeof(*bytes));
+    const uint64_t dims[] = {1 << 16, 1 << 20};
+    for (uint64_t n = 16; n <= 1024; n += 1008) {
+        struct selection selection;
+        const char *why;
+        put_columns(bytes, dims, n, dims[0], the_same);
+        int error = selection_decode(&(struct sfs_encoded){bytes->data, bytes->n}, 2, dims,
+                                     memory_for(dims[0], dims[0] * dims[1]), &selection, &why);
+        assert_int_equal(error, n == 16 ? 0 : -EILSEQ);
+        if (error)
+            assert_string_equal(why, "blocks, which overlap too often");
+        else
+            assert_int_equal(selection.runs.n, dims[0]);
+        selection_free(&selection);
+    }
+    free(bytes);
+}
+
+/* They have many more intervals than runs. */
+static void blocks_side_by_side_are_no_overlap(void **state)
+{
+    (void)state;
+    uint64_t (*const columns[])(uint64_t) = {rising, falling, even_then_odd};
+    struct bytes *bytes = allocate(sizeof(*bytes));
+    const uint64_t dims[] = {5000, 64};
+    for (size_t i = 0; i < COUNT(columns); i++) {
+        struct selection selection;
+        const char *why;
+        put_columns(bytes, dims, dims[1], dims[0], columns[i]);
+        assert_int_equal(selection_decode(&(struct sfs_encoded){bytes->data, bytes->n}, 2, dims,
+                                          memory_for(5000 * 64, 5000 * 64), &selection, &why),
+                         0);
+        assert_int_equal(selection.runs.n, 1);
+        assert_int_equal(selection.values, 5000 * 64);
+        selection_free(&selection);
+    }
+    free(bytes);
+}
+
+static bool count_down(void *left)
+{
+    return (*(int *)left)-- == 0;
+}
+
+/* Asked often enough, and by nobody when it is short. */
+static void decoding_is_interrupted(void **state)
+{
+    (void)state;
+    struct bytes *bytes = allocate(sizeof(*bytes));
+    const uint64_t dims[] = {1 << 16, 64};
+    for (int i = 0; i < 20; i++) {
+        struct selection selection;
+        const char *why;
+        int left = i;
+        put_columns(bytes, dims, 20, dims[0], i % 2 ? rising : the_same);
+        sfs_set_interrupt(count_down, &left);
+        int error = decode_copy(bytes->data, bytes->n, 2, dims, &selection, &why);
+        sfs_set_interrupt(NULL, NULL);
+        assert_int_equal(error, -EINTR);
+        assert_int_equal(left, -1);
+        assert_int_equal(selection.runs.capacity, 0);
+    }
+    free(bytes);
+}
+
 TEST_MAIN(cmocka_unit_test(all_is_encoded_as_libhdf5_does),
           cmocka_unit_test(libhdf5_decodes_everything_selected_in_the_same_extent),
           cmocka_unit_test(what_libhdf5_encodes_is_decoded),
@@ -1022,4 +1136,7 @@ TEST_MAIN(cmocka_unit_test(all_is_encoded_as_libhdf5_does),
           cmocka_unit_test(many_blocks_need_wide_numbers), cmocka_unit_test(max_dims_can_be_others),
           cmocka_unit_test(scalars_hold_all_or_none), cmocka_unit_test(points_are_put_band_by_band),
           cmocka_unit_test(short_bytes_take_no_more_memory_than_allowed),
-          cmocka_unit_test(lists_that_overlap_too_often_are_refused))
+          cmocka_unit_test(lists_that_overlap_too_often_are_refused),
+          cmocka_unit_test(lists_of_large_extents_that_overlap_too_often_are_refused),
+          cmocka_unit_test(blocks_side_by_side_are_no_overlap),
+          cmocka_unit_test(decoding_is_interrupted))

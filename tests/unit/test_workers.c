@@ -7,8 +7,11 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "common/clock.h"
+#include "common/interrupt.h"
 #include "common/thread.h"
 #include "common/thread_pool.h"
+#include "sparsefs/sparsefs.h"
 
 struct marks {
     atomic_uint called[1000];
@@ -57,6 +60,57 @@ static void workers_help_the_caller(void **state)
     struct marks marks = {0};
     assert_int_equal(workers_create(1, &workers), 0);
     assert_int_equal(workers_each(workers, 2, meet, &marks), 0);
+    workers_destroy(workers);
+}
+
+#define LONG_NANOS 60000000000u
+
+struct interrupted {
+    pthread_t caller;
+    atomic_bool is_wanted_no_more;
+    atomic_int seen; /* by the worker */
+    atomic_bool worker_has_begun;
+};
+
+static bool is_interrupted(void *context)
+{
+    struct interrupted *interrupted = context;
+    assert_true(pthread_equal(pthread_self(), interrupted->caller));
+    return atomic_load(&interrupted->is_wanted_no_more);
+}
+
+/* The caller's call ends when the worker's has begun, which goes on until it is interrupted. */
+static int work_until_interrupted(void *context, size_t i)
+{
+    struct interrupted *interrupted = context;
+    uint64_t until = clock_now() + LONG_NANOS;
+    (void)i;
+    if (pthread_equal(pthread_self(), interrupted->caller)) {
+        while (!atomic_load(&interrupted->worker_has_begun))
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        atomic_store(&interrupted->is_wanted_no_more, true);
+        return 0;
+    }
+    atomic_store(&interrupted->worker_has_begun, true);
+    int error = 0;
+    while ((error = interrupt_check()) == 0 && clock_now() < until)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    atomic_store(&interrupted->seen, error);
+    return error;
+}
+
+static void workers_are_interrupted_with_the_caller(void **state)
+{
+    (void)state;
+    struct workers *workers;
+    struct interrupted interrupted = {.caller = pthread_self()};
+    struct marks marks = {.fails_at = SIZE_MAX};
+    assert_int_equal(workers_create(1, &workers), 0);
+    sfs_set_interrupt(is_interrupted, &interrupted);
+    assert_int_equal(workers_each(workers, 2, work_until_interrupted, &interrupted), -EINTR);
+    assert_int_equal(interrupted.seen, -EINTR);
+    sfs_set_interrupt(NULL, NULL);
+    assert_int_equal(workers_each(workers, 1000, mark, &marks), 0);
     workers_destroy(workers);
 }
 
@@ -200,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_index_once),
         cmocka_unit_test(workers_help_the_caller),
+        cmocka_unit_test(workers_are_interrupted_with_the_caller),
         cmocka_unit_test(workers_take_no_signals),
         cmocka_unit_test(only_the_usual_policy_is_changed),
         cmocka_unit_test(nothing_is_begun_after_an_error),
