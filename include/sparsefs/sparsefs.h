@@ -217,8 +217,9 @@ SFS_API int sfs_refresh(struct sfs_file *file);
  * has no place yet, fill all of that. To be called before the file is closed. Any thread. */
 SFS_API void sfs_interrupt(struct sfs_file *file);
 
-/* From now on calls of this thread that go through many chunks ask is_interrupted(context) now and
- * then, and end with -EINTR soon after it is true: what they have changed by then stays changed.
+/* From now on calls of this thread that go through many chunks, decode large ones, or wait for
+ * memory or for others who decode them, ask is_interrupted(context) now and then, and end with
+ * -EINTR soon after it is true: what they have changed by then stays changed.
  * So do those that copy objects and attributes into a file whose libhdf5 has a process of its own:
  * of the object nothing is there then. So do calls that only read and wait for that process while
  * it answers another call, or for another thread that opens a file or dataset; those that change

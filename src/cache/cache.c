@@ -296,10 +296,15 @@ static void uncount_scratch(struct cache *cache, size_t bytes)
 int cache_scratch(struct cache *cache, size_t bytes, void **memory)
 {
     pthread_mutex_lock(&cache->lock);
-    while (make_room(cache, pool_block_size(bytes)))
+    int more;
+    while ((more = make_room(cache, pool_block_size(bytes))) > 0)
         ;
-    cache->used += pool_block_size(bytes);
+    if (!more)
+        cache->used += pool_block_size(bytes);
     pthread_mutex_unlock(&cache->lock);
+    *memory = NULL;
+    if (more)
+        return more;
     *memory = pool_get(&cache->pool, bytes);
     if (!*memory)
         uncount_scratch(cache, bytes);

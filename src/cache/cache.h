@@ -5,7 +5,8 @@
  *
  * Every function may be called from any thread. No lock of the cache is held during input, output,
  * decoding, encoding or copying, except the lock of an open chunk (one that is changed in place)
- * while bytes are copied. Threads that miss the same chunk read and decode it once. Dirty chunks
+ * while bytes are copied. Waiting for others who load a chunk, and for memory, ends with -EINTR
+ * (common/interrupt.h). Threads that miss the same chunk read and decode it once. Dirty chunks
  * are encoded and stored by threads of the cache when there are many, or when the cache is flushed.
  */
 #ifndef SPARSEFS_CACHE_CACHE_H
@@ -26,9 +27,9 @@ struct workers;
 
 /* n_workers: at most so many threads read and decode beside the caller, and at most as many encode;
  * each is started when there is work for it. The limit in bytes counts all memory allocated for
- * chunks and for what is needed to decode and encode them. It is exceeded only by one chunk that is
- * larger than it, while nothing else is in use, and by what encoding takes more than a quarter of
- * it. */
+ * chunks and for what is needed to decode and encode them. It is exceeded only by one chunk that takes
+ * more than three quarters of it while it is loaded, beside which others have a quarter, and by what
+ * encoding takes more than a quarter of it. */
 int cache_create(size_t limit, unsigned n_workers, struct cache **cache);
 
 /* A limit per chunk: if reading or changing one chunk would take more bytes of memory at once than

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cache/private.h"
+#include "common/cpu_limit.h"
 #include "common/interrupt.h"
 #include "common/size.h"
 #include "store/store.h"
@@ -144,8 +145,12 @@ int loading_decode(struct loading *loading)
         revalidate_note(chunk, loading->offset, loading->n, loading->stored);
     const struct decoding decoding = {chunk->scaled,   &chunk->record, loading->missing,
                                       loading->stored, &cache->pool,   &loading->made};
+    cpu_limit_begin();
     if (layout->ops->decode && loading->missing)
         error = layout->ops->decode(layout, &decoding);
+    cpu_limit_end();
+    if (error == -ETIMEDOUT)
+        error = layout_takes_too_long(layout, chunk->scaled, chunk->record.address);
     return error ? error
                  : choose_form(cache, layout, loading->wanted, loading->missing, &loading->made);
 }
@@ -165,7 +170,7 @@ void loading_end(struct loading *loading, int error)
         chunk_count(chunk);
         cache->decoded++;
     }
-    unreserve(cache, loading->bytes);
+    unreserve_loading(cache, loading);
     pthread_mutex_unlock(&cache->lock);
     if (pool_wants(&cache->pool))
         workers_offer(cache->workers, &cache->preparing, 1);
@@ -175,8 +180,9 @@ int loading_do(struct loading *loading, int error)
 {
     struct cache *cache = loading->chunk->dataset->cache;
     pthread_mutex_lock(&cache->lock);
-    reserve(cache, loading->bytes);
+    int interrupted = reserve_loading(cache, loading);
     pthread_mutex_unlock(&cache->lock);
+    error = error ? error : interrupted;
     if (!error)
         error = loading_get(loading);
     if (!error)
@@ -288,34 +294,39 @@ struct chunk *chunk_add(struct cache_dataset *dataset, const uint64_t *scaled, b
 
 /* With the lock held, for a chunk that was found. READY: it is pinned, and has all parts or has
  * failed. TO_LOAD: it is marked as changing, and this thread has to load the parts. CHANGED: this
- * thread has waited for another one, and has to look the chunk up again. */
+ * thread has waited for another one, and has to look the chunk up again. -EINTR: it is not pinned. */
 enum found { FOUND_READY, FOUND_TO_LOAD, FOUND_CHANGED };
 
-static enum found wait_for_parts(struct cache *cache, struct chunk *chunk, unsigned parts)
+static int wait_for_parts(struct cache *cache, struct chunk *chunk, unsigned parts,
+                          enum found *found)
 {
+    int error = 0;
+    *found = FOUND_READY;
     if (chunk->state == CHUNK_LOADING) {
         /* Its form is empty, so the pin holds no memory that its loader may wait for. */
         chunk_pin(chunk);
-        while (chunk->state == CHUNK_LOADING)
-            pthread_cond_wait(&cache->changed, &cache->lock);
-        if (chunk->state == CHUNK_FAILED)
-            return FOUND_READY;
+        while (!error && chunk->state == CHUNK_LOADING)
+            error = interrupt_wait(&cache->changed, &cache->lock);
+        if (!error && chunk->state == CHUNK_FAILED)
+            return 0;
         chunk_unpin(chunk);
-        return FOUND_CHANGED;
+        *found = FOUND_CHANGED;
+        return error;
     }
     /* An open chunk has all parts, and its form must be read under its stripe only. */
     if (chunk->state != CHUNK_LOADED || chunk->open ||
         form_has(&chunk->form, parts_of(chunk, parts))) {
         chunk_pin(chunk);
-        return FOUND_READY;
+        return 0;
     }
     if (chunk->changing) {
-        pthread_cond_wait(&cache->changed, &cache->lock);
-        return FOUND_CHANGED;
+        *found = FOUND_CHANGED;
+        return interrupt_wait(&cache->changed, &cache->lock);
     }
     chunk->changing = true;
     cache->loading++;
-    return FOUND_TO_LOAD;
+    *found = FOUND_TO_LOAD;
+    return 0;
 }
 
 /* With the lock held: revalidates a chunk of an older epoch, which may be gone then; or waits for
@@ -324,8 +335,7 @@ static int make_sure(struct cache *cache, struct chunk *chunk)
 {
     if (!chunk->changing)
         return revalidate(cache, chunk);
-    pthread_cond_wait(&cache->changed, &cache->lock);
-    return 0;
+    return interrupt_wait(&cache->changed, &cache->lock);
 }
 
 /* What has failed for another thread because nobody wanted it there any more is wanted here. */
@@ -347,9 +357,11 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
     int error = 0;
     pthread_mutex_lock(&cache->lock);
     while (found == FOUND_CHANGED) {
-        while (!(chunk = chunk_find(dataset, scaled)) && make_room(cache, room))
+        int more = 0;
+        while (!(chunk = chunk_find(dataset, scaled)) && (more = make_room(cache, room)) > 0)
             ;
         is_new = !chunk;
+        error = is_new ? more : 0;
         if (is_new)
             break;
         if (chunk->epoch != dataset->epoch && chunk->state != CHUNK_LOADING) {
@@ -364,7 +376,9 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
             chunk->passing = false;
             policy_touch(cache, chunk);
         }
-        found = wait_for_parts(cache, chunk, parts);
+        error = wait_for_parts(cache, chunk, parts, &found);
+        if (error)
+            break;
         if (found == FOUND_READY && has_given_up(chunk)) {
             chunk_unpin(chunk);
             found = FOUND_CHANGED;

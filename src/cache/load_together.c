@@ -46,7 +46,7 @@ static bool is_worth_it(struct group *group)
     return is_worth_it;
 }
 
-/* Adds the missing chunks to their tables, to be loaded by this thread. */
+/* Adds the missing chunks to their tables, to be loaded by this thread; none if it is interrupted. */
 static void add_chunks(struct group *group)
 {
     struct cache *cache = group->cache;
@@ -54,9 +54,10 @@ static void add_chunks(struct group *group)
     for (size_t i = 0; i < group->n; i++)
         room += chunk_entry_bytes(group->wish[i].read->dataset);
     pthread_mutex_lock(&cache->lock);
-    while (make_room(cache, room))
+    int more;
+    while ((more = make_room(cache, room)) > 0)
         ;
-    for (size_t i = 0; i < group->n; i++) {
+    for (size_t i = 0; i < group->n && !more; i++) {
         struct wish *wish = &group->wish[i];
         struct cache_dataset *dataset = wish->read->dataset;
         if (!chunk_find(dataset, wish->piece.scaled))
@@ -212,8 +213,11 @@ static void load_group(struct group *group)
         return;
     }
     pthread_mutex_lock(&cache->lock);
-    reserve(cache, bytes);
+    int error = reserve(cache, bytes);
     pthread_mutex_unlock(&cache->lock);
+    for (size_t i = 0; i < group->n && error; i++)
+        if (!group->wish[i].error)
+            group->wish[i].error = error;
     read_group(group);
     (void)workers_each(cache->workers, group->n, decode_one, group);
     end_loading_group(group);

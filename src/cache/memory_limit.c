@@ -1,8 +1,10 @@
 /* The memory limit: counting, evicting, and waiting for memory. Does no input or output, except where
  * the cache has no encoder threads. */
+#include <errno.h>
 #include <utlist.h>
 
 #include "cache/private.h"
+#include "common/interrupt.h"
 
 #define LOOKED_AT 32 /* chunks, in search of one */
 
@@ -12,6 +14,9 @@
 
 /* Room is left for as many encoders as fit into this share of the limit. */
 #define ENCODE_SHARE 4
+
+/* What others may use of the limit beside a chunk that takes all of it while it is loaded. */
+#define OTHERS_SHARE 4
 
 int chunk_check_bytes(const struct chunk *chunk, size_t bytes)
 {
@@ -101,17 +106,19 @@ bool evict_clean(struct cache *cache)
     return victim;
 }
 
-/* Wakes an encoder, or writes the chunk back itself where there are none. */
-static void make_clean(struct cache *cache, struct chunk *dirty)
+/* Wakes an encoder, or writes the chunk back itself where there are none. -EINTR. */
+static int make_clean(struct cache *cache, struct chunk *dirty)
 {
+    int error = 0;
     cache->waiting++;
     encoders_wake(cache);
     if (cache->n_encoders > 0)
-        pthread_cond_wait(&cache->freed, &cache->lock);
+        error = interrupt_wait(&cache->freed, &cache->lock);
     else
         (void)write_back(dirty,
                          false); /* it may have become pinned; an error stays with the chunk */
     cache->waiting--;
+    return error;
 }
 
 /* Memory that is left free for further encoders, so that writers do not fill it and chunks are
@@ -130,30 +137,63 @@ static size_t room_of_encoders(const struct cache *cache)
     return bytes;
 }
 
-bool make_room(struct cache *cache, size_t bytes)
+/* The most that one chunk takes while it is loaded and others have their share. */
+static size_t most_beside_others(const struct cache *cache)
 {
-    if (cache->used + bytes + room_of_encoders(cache) <= cache->limit)
-        return false;
+    return cache->limit - cache->limit / OTHERS_SHARE;
+}
+
+/* What counts against the limit. */
+static size_t used_of_limit(const struct cache *cache)
+{
+    size_t large = cache->large ? cache->large->bytes : 0, most = most_beside_others(cache);
+    return cache->used - (large > most ? large - most : 0);
+}
+
+int make_room(struct cache *cache, size_t bytes)
+{
+    if (used_of_limit(cache) + bytes + room_of_encoders(cache) <= cache->limit)
+        return 0;
     struct chunk *victim;
+    int error = 0;
     bool later;
     if (evict_clean(cache))
-        return true;
+        return 1;
     if ((victim = condensable(cache)))
         chunk_condense(victim); /* if there is no memory for that it is encoded */
     else if ((victim = encodable(cache, true, &later)))
-        make_clean(cache, victim);
+        error = make_clean(cache, victim);
     else if (cache->busy > 0 || later)
-        pthread_cond_wait(&cache->freed, &cache->lock);
+        error = interrupt_wait(&cache->freed, &cache->lock);
     else
-        return false; /* larger than the cache and alone */
-    return true;
+        return 0; /* larger than the cache and alone */
+    return error ? error : 1;
 }
 
-void reserve(struct cache *cache, size_t bytes)
+int reserve(struct cache *cache, size_t bytes)
 {
-    while (make_room(cache, bytes))
+    int more;
+    while ((more = make_room(cache, bytes)) > 0)
         ;
     reserve_now(cache, bytes);
+    return more;
+}
+
+int reserve_loading(struct cache *cache, const struct loading *loading)
+{
+    int error = reserve(cache, loading->bytes);
+    if (!error && !cache->large && loading->bytes > most_beside_others(cache)) {
+        cache->large = loading;
+        pthread_cond_broadcast(&cache->freed); /* others that wait have their share from now on */
+    }
+    return error;
+}
+
+void unreserve_loading(struct cache *cache, const struct loading *loading)
+{
+    if (cache->large == loading)
+        cache->large = NULL;
+    unreserve(cache, loading->bytes);
 }
 
 /* ---- The limits ---- */

@@ -37,6 +37,8 @@
  *    before it is allocated and until it is freed;
  *  - busy = the part of `used` in forms of pinned chunks and in reservations. Holders of busy
  *    memory never wait for memory; others may wait as long as busy > 0;
+ *  - one chunk that is being loaded may take all of the limit, or more: others have a share of it all the
+ *    same (`large`), or all that is small would wait as long as that is decoded;
  *  - as long as a chunk is dirty and none is being encoded, encode_room bytes are kept free for the
  *    first encoder. It does not wait for memory, so threads that find a dirty chunk may wait for
  *    it. Further encoders begin only if there is room, for which they evict; room_of_encoders is
@@ -170,9 +172,10 @@ struct cache {
     size_t used, busy;
     size_t dirty_bytes; /* of dirty chunks, with their entries */
     size_t encode_room;
-    size_t bare_bytes; /* of chunks whose values were evicted */
-    unsigned waiting;  /* threads that wait for encoders to make room */
-    unsigned loading;  /* threads that read and decode */
+    size_t bare_bytes;           /* of chunks whose values were evicted */
+    unsigned waiting;            /* threads that wait for encoders to make room */
+    unsigned loading;            /* threads that read and decode */
+    const struct loading *large; /* one of them that takes more than it would leave to others */
     struct encoding *encodings;
     struct flush *flushes;
     uint64_t n_flushes;  /* that have begun */
@@ -221,6 +224,7 @@ struct chunk *policy_victim(struct cache *cache);
 
 /* ---- read.c ---- */
 
+struct loading;
 struct piece;
 
 /* Reads a piece of a pinned chunk. -EAGAIN: all values of the chunk are needed for that, or another
@@ -331,12 +335,18 @@ void chunk_loaded(struct chunk *chunk, enum chunk_state state, int error);
 bool evict_clean(struct cache *cache);
 
 /* If there is no room for bytes that are about to be allocated, evicts one chunk or waits until
- * those who use the memory have given some back, and returns true: look again. The caller must hold
- * no busy bytes. */
-bool make_room(struct cache *cache, size_t bytes);
+ * those who use the memory have given some back, and returns 1: look again; -EINTR (interrupt.h). The
+ * caller must hold no busy bytes. */
+int make_room(struct cache *cache, size_t bytes);
 
-/* Counts bytes for a chunk's form and what making it needs, after making room. */
-void reserve(struct cache *cache, size_t bytes);
+/* Counts bytes for a chunk's form and what making it needs, after making room. -EINTR: there is none,
+ * and they are counted all the same: nothing is to be allocated before they are given back. */
+int reserve(struct cache *cache, size_t bytes);
+
+/* The same for a chunk that is loaded, which is one at a time that leaves others a share even if there is not
+ * so much. */
+int reserve_loading(struct cache *cache, const struct loading *loading);
+void unreserve_loading(struct cache *cache, const struct loading *loading);
 
 /* Turns the open form of a chunk that is not changing into the packed one. -ENOMEM: it stays open.
  */

@@ -68,9 +68,10 @@ int revalidate(struct cache *cache, struct chunk *chunk)
     bool same = false;
     size_t bytes = pool_block_size((size_t)chunk->record.size);
     chunk->changing = true;
-    reserve(cache, bytes);
+    int error = reserve(cache, bytes);
     pthread_mutex_unlock(&cache->lock);
-    int error = compare(cache, chunk, &same);
+    if (!error)
+        error = compare(cache, chunk, &same);
     pthread_mutex_lock(&cache->lock);
     unreserve(cache, bytes);
     chunk_end_change(chunk);

@@ -236,12 +236,12 @@ static int begin_change(struct cache_dataset *dataset, const uint64_t *scaled, u
         else
             chunk_unpin(chunk); /* a pin must not keep memory while this thread waits */
         if (!mine && !gone)
-            pthread_cond_wait(&cache->changed, &cache->lock);
+            error = interrupt_wait(&cache->changed, &cache->lock);
         pthread_mutex_unlock(&cache->lock);
-        if (mine) {
+        if (mine)
             *out = chunk;
-            return 0;
-        }
+        if (mine || error)
+            return error;
     }
 }
 
@@ -288,8 +288,11 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
  * lock is held. */
 static int reserve_for_change(struct cache *cache, size_t bytes)
 {
-    while (make_room(cache, bytes))
+    int more;
+    while ((more = make_room(cache, bytes)) > 0)
         ;
+    if (more)
+        return more;
     if (cache->used + bytes > cache->limit && cache->write_error) {
         encoders_retry(cache, false); /* the next thread that needs room tries them again */
         return cache->write_error;

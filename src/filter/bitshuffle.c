@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cpu_limit.h"
 #include "filter/kind.h"
 #include "filter/transpose.h"
 
@@ -114,30 +115,45 @@ static bool takes_plain(const struct sfs_filter *filter)
     return takes(filter, NOT_COMPRESSED, UINT32_MAX);
 }
 
+static int shuffle_one(const unsigned char *in, size_t n, size_t element, unsigned char *out)
+{
+    shuffle_block(in, n, element, out);
+    return 0;
+}
+
+static int unshuffle_one(const unsigned char *in, size_t n, size_t element, unsigned char *out)
+{
+    int error = cpu_limit_check(n * element);
+    if (!error)
+        unshuffle_block(in, n, element, out);
+    return error;
+}
+
 /* In both directions. */
 static int turn_blocks(const struct sfs_filter *filter, const unsigned char *in, size_t size,
                        unsigned char *out,
-                       void (*turn)(const unsigned char *, size_t, size_t, unsigned char *))
+                       int (*turn)(const unsigned char *, size_t, size_t, unsigned char *))
 {
     struct blocks blocks;
     int error = divide(filter->values[ELEMENT], filter_value(filter, BLOCK, 0), size, &blocks);
     if (error)
         return error;
-    for (size_t n; (n = next_block(&blocks)) > 0;) {
-        turn(in, n, blocks.element, out);
+    for (size_t n; !error && (n = next_block(&blocks)) > 0;) {
+        error = turn(in, n, blocks.element, out);
         in += n * blocks.element;
         out += n * blocks.element;
     }
-    if (blocks.left > 0)
+    if (!error && blocks.left > 0)
         memcpy(out, in, blocks.left * blocks.element);
-    return 0;
+    return error;
 }
 
 static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,
                   size_t size)
 {
     (void)in_size;
-    return turn_blocks(filter, in, size, out, unshuffle_block) == 0 ? 0 : -EILSEQ;
+    int error = turn_blocks(filter, in, size, out, unshuffle_one);
+    return error == -EINVAL ? -EILSEQ : error;
 }
 
 static int encode(const struct sfs_filter *filter, const void *in, size_t size, void *out,
@@ -145,7 +161,7 @@ static int encode(const struct sfs_filter *filter, const void *in, size_t size, 
 {
     (void)capacity;
     *out_size = size;
-    return turn_blocks(filter, in, size, out, shuffle_block);
+    return turn_blocks(filter, in, size, out, shuffle_one);
 }
 
 #define FORMAT_MINOR 4 /* of version 0, as the plugin's that knows all compressions */
@@ -246,7 +262,9 @@ static int decode_blocks(const struct block_codec *codec, struct blocks *blocks,
         in_size -= BLOCK_HEAD_BYTES;
         if (stored > in_size)
             return -EILSEQ;
-        int error = codec->decode(in, stored, room, n * blocks->element);
+        int error = cpu_limit_check(n * blocks->element);
+        if (!error)
+            error = codec->decode(in, stored, room, n * blocks->element);
         if (error)
             return error;
         unshuffle_block(room, n, blocks->element, out);

@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <limits.h>
 
+#include "common/cpu_limit.h"
 #include "filter/kind.h"
 
 #define DEFAULT_LEVEL 9
+#define PIECE_BYTES   ((size_t)1 << 20) /* between two looks whether decoding is to end */
 
 /* As its documentation says, and a little for those of few bytes. */
 static size_t bound(const struct sfs_filter *filter, size_t size)
@@ -40,13 +42,27 @@ static int decode_most(const struct sfs_filter *filter, const void *in, size_t i
                        size_t room, size_t *size)
 {
     (void)filter;
-    unsigned made = room < UINT_MAX ? (unsigned)room : UINT_MAX;
-    if (in_size > UINT_MAX)
-        return -EILSEQ;
-    int status =
-        BZ2_bzBuffToBuffDecompress(out, &made, (char *)(uintptr_t)in, (unsigned)in_size, 0, 0);
-    *size = made;
-    return status == BZ_MEM_ERROR ? -ENOMEM : status == BZ_OK ? 0 : -EILSEQ;
+    bz_stream stream = {.next_in = (char *)(uintptr_t)in, .next_out = out};
+    if (BZ2_bzDecompressInit(&stream, 0, 0) != BZ_OK)
+        return -ENOMEM;
+    size_t left_in = in_size, left_out = room, done;
+    int status, error;
+    do {
+        const unsigned most_in = (unsigned)(left_in < PIECE_BYTES ? left_in : PIECE_BYTES);
+        const unsigned most_out = (unsigned)(left_out < PIECE_BYTES ? left_out : PIECE_BYTES);
+        stream.avail_in = most_in;
+        stream.avail_out = most_out;
+        status = BZ2_bzDecompress(&stream);
+        left_in -= most_in - stream.avail_in;
+        left_out -= most_out - stream.avail_out;
+        done = most_in - stream.avail_in + most_out - stream.avail_out;
+        error = cpu_limit_check(done);
+    } while (!error && status == BZ_OK && done > 0);
+    BZ2_bzDecompressEnd(&stream);
+    *size = room - left_out;
+    return error                    ? error
+           : status == BZ_MEM_ERROR ? -ENOMEM
+                                    : (status == BZ_STREAM_END ? 0 : -EILSEQ);
 }
 
 static int decode(const struct sfs_filter *filter, const void *in, size_t in_size, void *out,

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/cpu_limit.h"
 #include "filter/kind.h"
 
 static bool is_compressed_before(const struct filter_pipeline *pipeline, size_t i)
@@ -51,7 +52,9 @@ int filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t
             continue;
         const struct sfs_filter *filter = &pipeline->filters[i];
         const struct filter_kind *kind = filter_kind_of(filter);
-        int error;
+        int error = cpu_limit_check(in_size > size ? in_size : size);
+        if (error)
+            return error;
         if (kind->effect == APPENDS) {
             if (in_size < kind->appended)
                 return -EILSEQ;

@@ -50,8 +50,8 @@ size_t filter_scratch(const struct filter_pipeline *pipeline, size_t size);
 /* Undoes native filters, last to first, but not those whose bit is set in the mask (HDF5 file format
  * specification, filter pipeline message and chunk B-tree). The result must be exactly `size` bytes
  * and is put in `out`; `scratch` holds filter_scratch bytes, NULL if these are 0. 0; -EILSEQ: checksum
- * or compressed stream are damaged, or the sizes do not fit; -ENOMEM. After an error `out` is
- * undefined. */
+ * or compressed stream are damaged, or the sizes do not fit; -ENOMEM; errors of cpu_limit_check (common),
+ * which is asked between filters, and within most of them. After an error `out` is undefined. */
 int filter_decode(const struct filter_pipeline *pipeline, const void *in, size_t in_size,
                   void *scratch, void *out, size_t size);
 

@@ -20,7 +20,8 @@ enum filter_effect {
 
 /* decode: exactly size bytes of in_size, which both are as the effect demands. 0; -EILSEQ: the
  * bytes are damaged or another number of bytes comes out; -ENOMEM. It reads and writes nothing
- * beyond the sizes and allocates no more than they say. encode: *out_size bytes, in `out` with room
+ * beyond the sizes and allocates no more than they say. What goes through many pieces asks cpu_limit_check
+ * between them. encode: *out_size bytes, in `out` with room
  * for `capacity`: what bound says or more, `size` (KEEPS_SIZE), or `appended` (APPENDS). 0; -EINVAL:
  * the filter does not take these bytes, or not with its parameters; -ENOMEM. Either is thread-safe.
  *

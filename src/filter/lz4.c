@@ -6,6 +6,7 @@
 #include <lz4.h>
 #include <string.h>
 
+#include "common/cpu_limit.h"
 #include "filter/kind.h"
 
 #define SIZE_BYTES    8
@@ -45,6 +46,9 @@ static int decode_blocks(const unsigned char *in, size_t in_size, size_t block, 
         if (in_size < BLOCK_BYTES)
             return -EILSEQ;
         block = block < size ? block : size;
+        int error = cpu_limit_check(block);
+        if (error)
+            return error;
         stored = (size_t)filter_load_be(in, BLOCK_BYTES);
         in += BLOCK_BYTES;
         in_size -= BLOCK_BYTES;

@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/cpu_limit.h"
 #include "filter/kind.h"
 
+#define ASK_EVERY     ((size_t)1 << 20) /* bytes that were made */
 #define MOST_LITERALS 32
 #define LEAST_MATCH   3
 #define MOST_MATCH    264
@@ -100,7 +102,11 @@ static int decode_most(const struct sfs_filter *filter, const void *in, size_t i
     (void)filter;
     const unsigned char *at = in, *end = at + in_size;
     struct output output = {.at = out, .left = room};
-    while (at < end) {
+    for (size_t next = ASK_EVERY; at < end;) {
+        int error = output.made >= next ? cpu_limit_check(ASK_EVERY) : 0;
+        if (error)
+            return error;
+        next += output.made >= next ? ASK_EVERY : 0;
         size_t control = *at++, n = control / 32 + 2;
         if (control < MOST_LITERALS) {
             n = control + 1;

@@ -2,6 +2,7 @@
  * stored as it is. */
 #include <string.h>
 
+#include "common/cpu_limit.h"
 #include "filter/kind.h"
 
 /* The number of bytes as a constant lets the compiler turn the loop into interleaving instructions.
@@ -33,6 +34,8 @@ SEPARATE(8)
 /* Elements of other sizes are made of parts of 8, 4, 2 and 1 bytes, some hundreds at a time, by way
  * of a buffer that stays in the processor's cache. */
 #define BLOCK SHUFFLE_MOST_PARTS
+
+#define PIECE_BYTES ((size_t)1 << 20) /* between two looks whether decoding is to end */
 
 static size_t part_of(size_t bytes)
 {
@@ -91,14 +94,28 @@ size_t shuffle_separate(const unsigned char *in, size_t step, size_t left, unsig
     return part;
 }
 
-static void interleave_any(const unsigned char *in, unsigned char *out, size_t n, size_t size)
+static void interleave_any(const unsigned char *in, size_t plane, unsigned char *out, size_t n,
+                           size_t size)
 {
     for (size_t first = 0; first < n; first += BLOCK) {
         size_t count = n - first < BLOCK ? n - first : BLOCK;
         for (size_t k = 0; k < size;)
-            k += shuffle_interleave(in + k * n + first, n, size - k, out + first * size + k, size,
-                                    count);
+            k += shuffle_interleave(in + k * plane + first, plane, size - k, out + first * size + k,
+                                    size, count);
     }
+}
+
+static void interleave(const unsigned char *in, size_t plane, unsigned char *out, size_t n,
+                       size_t size)
+{
+    if (size == 2)
+        interleave_2(in, plane, out, n);
+    else if (size == 4)
+        interleave_4(in, plane, out, n);
+    else if (size == 8)
+        interleave_8(in, plane, out, n);
+    else
+        interleave_any(in, plane, out, n, size);
 }
 
 static void separate_any(const unsigned char *in, unsigned char *out, size_t n, size_t size)
@@ -121,14 +138,7 @@ static void copy_tail(const void *in, void *out, size_t size, size_t done)
 void shuffle_decode(const void *in, void *out, size_t size, size_t element_size)
 {
     size_t n = element_size > 1 ? size / element_size : 0;
-    if (element_size == 2)
-        interleave_2(in, n, out, n);
-    else if (element_size == 4)
-        interleave_4(in, n, out, n);
-    else if (element_size == 8)
-        interleave_8(in, n, out, n);
-    else
-        interleave_any(in, out, n, element_size);
+    interleave(in, n, out, n, element_size);
     copy_tail(in, out, size, n * element_size);
 }
 
@@ -155,7 +165,17 @@ static int decode(const struct sfs_filter *filter, const void *in, size_t in_siz
                   size_t size)
 {
     (void)in_size;
-    shuffle_decode(in, out, size, filter->values[0]);
+    const size_t element = filter->values[0], n = element > 1 ? size / element : 0;
+    const size_t piece = PIECE_BYTES / element > BLOCK ? PIECE_BYTES / element : BLOCK;
+    for (size_t first = 0, count; first < n; first += count) {
+        count = n - first < piece ? n - first : piece;
+        int error = cpu_limit_check(count * element);
+        if (error)
+            return error;
+        interleave((const unsigned char *)in + first, n, (unsigned char *)out + first * element,
+                   count, element);
+    }
+    copy_tail(in, out, size, n * element);
     return 0;
 }
 

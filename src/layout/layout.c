@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "common/cpu_limit.h"
 #include "filter/filter.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
@@ -135,6 +136,15 @@ int layout_check_bytes(const struct layout *layout, const uint64_t *scaled, uint
     snprintf(line, sizeof(line),
              "it takes up to %zu MiB of memory, and chunk_memory= allows no more than %zu MiB",
              bytes >> 20, most >> 20);
+    return layout_failed(layout, scaled, address, line);
+}
+
+int layout_takes_too_long(const struct layout *layout, const uint64_t *scaled, uint64_t address)
+{
+    char line[160];
+    snprintf(line, sizeof(line),
+             "decoding it takes more than the %g s of processor time that hdf5_timeout= allows",
+             cpu_limit());
     return layout_failed(layout, scaled, address, line);
 }
 

@@ -9,7 +9,8 @@
  *   library     pieces of what only libhdf5 can read: virtual, compact
  *
  * chunk/memory_form.h says what the cache holds of a chunk. Callbacks that return int return 0 or a negative
- * errno and say the reason of -EIO (layout_failed), unless it is the store's own error. They are
+ * errno and say the reason of -EIO (layout_failed), unless it is the store's own error; decode also errors of
+ * cpu_limit_check (common). They are
  * called from any thread, without locks of the cache held; encode, new_chunk, insert and insert_many
  * lock commit_lock for reading, so that the caller does not hold it. */
 #ifndef SPARSEFS_LAYOUT_LAYOUT_H
@@ -225,6 +226,9 @@ void layout_inside(const struct layout *layout, const uint64_t *scaled, uint64_t
  * (UINT64_MAX: not known), cannot be read or written; returns -EIO. */
 int layout_failed(const struct layout *layout, const uint64_t *scaled, uint64_t address,
                   const char *reason);
+
+/* The same if decoding it has exceeded the limit of processor time (common/cpu_limit.h). */
+int layout_takes_too_long(const struct layout *layout, const uint64_t *scaled, uint64_t address);
 
 /* The same if bytes, what reading or changing it takes, are more than `most`; else 0. */
 int layout_check_bytes(const struct layout *layout, const uint64_t *scaled, uint64_t address,

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/interrupt.h"
+#include "common/cpu_limit.h"
 
 struct decoder {
     const unsigned char *at, *end;
@@ -154,8 +154,9 @@ static int order_points(struct decoder *d, uint64_t n, int width)
             error = bad(d, "point");
             goto out;
         }
-        if (i % ASK_EVERY == 0 && interrupt_check() < 0) {
-            error = -EINTR;
+        int ended = (i + 1) % ASK_EVERY == 0 ? cpu_limit_check(ASK_EVERY * sizeof(*pairs)) : 0;
+        if (ended < 0) {
+            error = ended;
             goto out;
         }
     }
@@ -196,8 +197,10 @@ static int decode_point_list(struct decoder *d, uint64_t n, int width)
     selection->values = n;
     for (uint64_t i = 0; i < n; i++) {
         uint64_t position;
-        if (i % ASK_EVERY == 0 && interrupt_check() < 0)
-            return -EINTR;
+        int error =
+            (i + 1) % ASK_EVERY == 0 ? cpu_limit_check(ASK_EVERY * sizeof(struct sfs_interval)) : 0;
+        if (error < 0)
+            return error;
         if (!take_point(d, width, &position))
             return bad(d, "point");
         if (position < end) {
@@ -208,7 +211,7 @@ static int decode_point_list(struct decoder *d, uint64_t n, int width)
         if (selection->runs.n >= d->max_runs && position > end)
             return -ENOMEM;
         end = position + 1;
-        int error = runs_append(&selection->runs, position, end);
+        error = runs_append(&selection->runs, position, end);
         if (error < 0)
             return error;
     }

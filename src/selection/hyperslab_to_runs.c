@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/interrupt.h"
+#include "common/cpu_limit.h"
 
 /* A list of more intervals for each run that there may be is refused. Blocks that do not overlap have no more
  * than one for each element, which are at most twice as many as their runs can be. */
@@ -54,7 +54,7 @@ static int merge_pending(struct sink *sink)
     runs_free(&late);
     if (error == 0 && sink->runs->n > sink->max_runs)
         error = -ENOMEM;
-    return error ? error : interrupt_check();
+    return error ? error : cpu_limit_check(sink->runs->n * sizeof(struct sfs_interval));
 }
 
 static int put_late(struct sink *sink, uint64_t first, uint64_t last)
@@ -79,9 +79,10 @@ static int put_late(struct sink *sink, uint64_t first, uint64_t last)
 static inline int put(struct sink *sink, uint64_t first, uint64_t last)
 {
     if (++sink->n_put >= ASK_EVERY) {
+        int error = cpu_limit_check(sink->n_put * sizeof(struct sfs_interval));
+        if (error < 0)
+            return error;
         sink->n_put = 0;
-        if (interrupt_check() < 0)
-            return -EINTR;
     }
     if (first < sink->end)
         return put_late(sink, first, last);

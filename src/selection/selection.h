@@ -1,7 +1,7 @@
 /* HDF5 selections as bytes: what H5Sencode gives, and what stands in section 0 of a sparse chunk
  * (HDF Group, RFC "File Format Changes for Enabling Sparse Storage"). Knows nothing of datasets. An
  * extent has rank 0 (a scalar) to SFS_MAX_RANK and at most INT64_MAX elements. No state: safe from
- * any thread. Decoding what is long can be interrupted (common/interrupt.h). */
+ * any thread. Decoding what is long can be ended (common/cpu_limit.h). */
 #ifndef SPARSEFS_SELECTION_SELECTION_H
 #define SPARSEFS_SELECTION_SELECTION_H
 
@@ -27,8 +27,8 @@ void selection_free(struct selection *selection);
  * The runs take at most max_bytes; a block can be short and its runs many. What is allocated
  * besides is at most 20 n bytes, for points out of order, or four times the runs and 4 MiB, for
  * blocks out of order. -ENOMEM, also if the runs would take more; -EILSEQ, with *why naming the
- * field that is wrong (a string constant); -EINTR. On error *selection is empty; otherwise the caller ends
- * with selection_free. */
+ * field that is wrong (a string constant); errors of cpu_limit_check. On error *selection is empty;
+ * otherwise the caller ends with selection_free. */
 int selection_decode(const struct sfs_encoded *space, int rank, const uint64_t *dims,
                      size_t max_bytes, struct selection *selection, const char **why);
 

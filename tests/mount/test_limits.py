@@ -527,19 +527,83 @@ def processor_ticks(pid):
     return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
 
 
+def begin_reading(mount, path):
+    """Reads the first bytes; the daemon is busy with them when this returns."""
+    before = processor_ticks(mount.process.pid)
+    reader = subprocess.Popen(["dd", f"if={path}", "of=/dev/null", "bs=4K", "count=1"],
+                              stderr=subprocess.DEVNULL)
+    wait_until(lambda: processor_ticks(mount.process.pid) > before + os.sysconf("SC_CLK_TCK") // 10)
+    return reader
+
+
 def test_decoding_a_selection_is_interrupted(mounts, tmp_path):
     """As much work as is allowed, in the worst order: who waits for it has no answer when the daemon ends."""
     path = tmp_path / "columns.h5"
     columns = list(range(254, -1, -2)) * 15
     overlapping(path, (2**15, 256), columns, 2**15 * 128)
     mount = mounts(path)
-    before = processor_ticks(mount.process.pid)
-    with subprocess.Popen(["cat", mount / "sparse/frames/0.raw"], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL) as reader:
-        wait_until(lambda: processor_ticks(mount.process.pid) > before + os.sysconf("SC_CLK_TCK") // 10)
-        mount.process.terminate()
-        assert mount.wait() == 0
-        assert reader.wait(START_SECONDS) == 1
+    reader = begin_reading(mount, mount / "sparse/frames/0.raw")
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert reader.wait(START_SECONDS) == 1
+
+
+SLOW_ELEMENT = 4096
+
+
+def slow_chunks(path, size):
+    """A chunk of some hundred bytes that becomes zeros by way of 30 filters, and what is beside it."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk((1, size // SLOW_ELEMENT))
+    for _ in range(28):
+        plist.set_filter(SHUFFLE, h5py.h5z.FLAG_MANDATORY, (SLOW_ELEMENT,))
+    for _ in range(2):
+        plist.set_filter(DEFLATE, h5py.h5z.FLAG_MANDATORY, (9,))
+    with h5py.File(path, "w", libver="latest") as file:
+        space = h5py.h5s.create_simple((1, size // SLOW_ELEMENT))
+        kind = h5py.h5t.create(h5py.h5t.OPAQUE, SLOW_ELEMENT)
+        kind.set_tag(b"")
+        slow = h5py.h5d.create(file.id, b"slow", kind, space, plist)
+        slow.write_direct_chunk((0, 0), zeros(size, 2))
+        for name in ("good", "also"):
+            file.create_dataset(name, data=make.BESIDE, chunks=make.BESIDE.shape, compression="gzip")
+
+
+@pytest.mark.parametrize("options", ["ro", "default", "ro,cache_size=16M", "ro,threads=1"])
+def test_decoding_a_chunk_does_not_hold_it(mounts, tmp_path, options):
+    """Who reads something else has it before, and SIGTERM ends the daemon without an answer for who waits."""
+    path = tmp_path / "slow.h5"
+    slow_chunks(path, BYTES)
+    assert path.stat().st_size < 64 * KIB
+    mount = mounts(path, *options.split(","), "hdf5_timeout=300")
+    files = [mount / "slow/stack.raw", mount / "slow/frames/0.raw"]
+    readers = [begin_reading(mount, file) for file in files]
+    assert (mount / "good/stack.raw").read_bytes() == make.BESIDE.tobytes()
+    assert sorted(os.listdir(mount.root)) == [".sparsefs", "also", "good", "slow"]
+    readers[0].kill()
+    assert readers[0].wait(START_SECONDS) == -signal.SIGKILL
+    assert (mount / "also/stack.raw").read_bytes() == make.BESIDE.tobytes()
+    assert readers[1].poll() is None
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert readers[1].wait(START_SECONDS) == 1
+
+
+@pytest.mark.parametrize("options", ["ro", "default"])
+def test_decoding_a_chunk_is_limited(mounts, tmp_path, options):
+    """In processor time; libhdf5 has no time limit here."""
+    path = tmp_path / "slow.h5"
+    slow_chunks(path, 32 * MIB)
+    mount = mounts(path, options, "hdf5=inside", "hdf5_timeout=0.05", expect_log=True)
+    with pytest.raises(OSError) as error:
+        read(mount / "slow/stack.raw", 4 * KIB)
+    assert error.value.errno == errno.EIO
+    assert "/slow: chunk (0,0) at address" in mount.log()
+    assert "more than the 0.05 s of processor time that hdf5_timeout= allows" in mount.log()
+    assert (mount / "good/stack.raw").read_bytes() == make.BESIDE.tobytes()
+    mount.unmount()
+    mount = mounts(path, options, "hdf5_timeout=300")
+    assert read(mount / "slow/stack.raw", 4 * KIB) == bytes(4 * KIB)
 
 
 def test_filling_what_only_a_header_claims(mounts, tmp_path):

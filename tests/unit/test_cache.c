@@ -14,6 +14,8 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/clock.h"
+#include "common/cpu_limit.h"
 #include "common/memory_pool.h"
 #include "layout/layout.h"
 #include "store/store.h"
@@ -676,6 +678,152 @@ static void who_gives_up_does_not_do_so_for_others(void **state)
     }
     assert_int_equal(given_up, 1);
     assert_int_equal(source->decodes, 2);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(source);
+}
+
+/* ---- While a chunk is decoded for long ---- */
+
+#define LONG_NANOS 60000000000u /* only where something is wrong it takes as long */
+
+static atomic_bool has_begun, may_end, has_given_up;
+
+static int wait_until_it_may_end(struct source *source)
+{
+    const uint64_t until = clock_now() + LONG_NANOS;
+    (void)source;
+    atomic_store(&has_begun, true);
+    while (!atomic_load(&may_end) && clock_now() < until)
+        sched_yield();
+    atomic_store(&has_given_up, !atomic_load(&may_end));
+    return 0;
+}
+
+/* Begins to read the first element of a source by another thread, which is decoding its chunk then. */
+static struct worker *begin_long_decoding(struct cache_dataset *dataset, struct source *source)
+{
+    struct worker *worker = calloc(1, sizeof(*worker));
+    assert_non_null(worker);
+    atomic_store(&has_begun, false);
+    atomic_store(&may_end, false);
+    source->while_decoding = wait_until_it_may_end;
+    start_workers(
+        worker, 1,
+        (struct worker){.work = read_element_0, .datasets = {dataset}, .sources = {source}});
+    while (!atomic_load(&has_begun))
+        sched_yield();
+    return worker;
+}
+
+static void end_long_decoding(struct worker *worker)
+{
+    assert_false(atomic_load(&has_given_up));
+    atomic_store(&may_end, true);
+    join_workers(worker, 1);
+    assert_false(atomic_load(&has_given_up));
+    assert_int_equal(worker->error, 0);
+    assert_int_equal(all_wrong(worker, 1), 0);
+    free(worker);
+}
+
+static void small_chunks_do_not_wait_for_a_large_one(void **state)
+{
+    (void)state;
+    const size_t large[] = {900 * KIB, 4 * MIB};
+    for (size_t i = 0; i < COUNT(large); i++) {
+        struct source *slow = make_row(1, large[i]), *source = make_row(100, 20 * KIB);
+        struct cache *cache = make_cache(MIB);
+        struct cache_dataset *slowly = open_source(cache, slow),
+                             *dataset = open_source(cache, source);
+        struct worker *worker = begin_long_decoding(slowly, slow);
+        for (uint64_t chunk = 0; chunk < 100; chunk++) { /* more than their share together */
+            struct box box = one_element(chunk * 20 * KIB / sizeof(uint32_t));
+            assert_true(read_is_right(dataset, source, &box));
+        }
+        assert_true(statistics_of(cache).cache_bytes < large[i] + MIB / 4 + 100 * KIB);
+        end_long_decoding(worker);
+        cache_close_dataset(slowly);
+        cache_close_dataset(dataset);
+        cache_destroy(cache);
+        free(slow);
+        free(source);
+    }
+}
+
+static bool says_yes(void *context)
+{
+    (void)context;
+    return true;
+}
+
+/* For the chunk itself, and for memory. */
+static void waiting_is_interrupted(void **state)
+{
+    (void)state;
+    struct source *slow = make_row(2, 4 * MIB), *source = make_row(8, 300 * KIB);
+    struct cache *cache = make_cache(MIB);
+    struct cache_dataset *slowly = open_source(cache, slow), *dataset = open_source(cache, source);
+    const uint64_t per_chunk = MIB;
+    const struct box boxes[] = {one_element(0), one_element(per_chunk)};
+    uint32_t value;
+    struct worker *worker = begin_long_decoding(slowly, slow);
+    sfs_set_interrupt(says_yes, NULL);
+    for (size_t i = 0; i < COUNT(boxes); i++)
+        assert_int_equal(cache_read(slowly, &boxes[i], &value), -EINTR);
+    struct box all = {.rank = 1, .count = {source->layout.dims[0]}};
+    uint32_t *values = allocate(source->layout.dims[0] * sizeof(*values));
+    assert_int_equal(cache_read(dataset, &all, values), -EINTR);
+    all = one_element(0);
+    assert_int_equal(cache_read(dataset, &all, &value), -EINTR);
+    void *scratch;
+    assert_int_equal(cache_scratch(cache, 300 * KIB, &scratch), -EINTR);
+    assert_null(scratch);
+    assert_int_equal(slow->decodes, 1);
+    assert_int_equal(source->decodes, 0);
+    sfs_set_interrupt(NULL, NULL);
+    end_long_decoding(worker);
+    slow->while_decoding = NULL;
+    for (size_t i = 0; i < COUNT(boxes); i++)
+        assert_true(read_is_right(slowly, slow, &boxes[i]));
+    assert_true(read_is_right(dataset, source, &all));
+    free(values);
+    cache_close_dataset(slowly);
+    cache_close_dataset(dataset);
+    cache_destroy(cache);
+    free(slow);
+    free(source);
+}
+
+static int work_without_end(struct source *source)
+{
+    int error = 0;
+    const uint64_t until = clock_now() + LONG_NANOS;
+    while (!error && clock_now() < until)
+        error = cpu_limit_check(MIB);
+    atomic_store(&source->fail_decode, error);
+    return 0;
+}
+
+static void decoding_is_limited(void **state)
+{
+    (void)state;
+    struct source *source = make_row(1, 100 * KIB);
+    struct cache *cache = make_cache(MIB);
+    struct cache_dataset *dataset = open_source(cache, source);
+    struct box box = one_element(0);
+    uint32_t value;
+    source->while_decoding = work_without_end;
+    cpu_limit_set(0.01);
+    assert_int_equal(cache_read(dataset, &box, &value), -EIO);
+    assert_int_equal(source->fail_decode, -ETIMEDOUT);
+    sfs_set_interrupt(says_yes, NULL);
+    assert_int_equal(cache_read(dataset, &box, &value), -EINTR);
+    sfs_set_interrupt(NULL, NULL);
+    cpu_limit_set(0);
+    source->while_decoding = NULL;
+    atomic_store(&source->fail_decode, 0);
+    assert_true(read_is_right(dataset, source, &box));
     cache_close_dataset(dataset);
     cache_destroy(cache);
     free(source);
@@ -1392,6 +1540,9 @@ static int all_tests(void)
         cmocka_unit_test(lent_bytes_stay_while_others_are_evicted),
         cmocka_unit_test(memory_kept_for_reuse_counts),
         cmocka_unit_test(the_limit_can_be_changed),
+        cmocka_unit_test(small_chunks_do_not_wait_for_a_large_one),
+        cmocka_unit_test(waiting_is_interrupted),
+        cmocka_unit_test(decoding_is_limited),
         cmocka_unit_test(absent_chunks_read_as_fill_and_do_not_pile_up),
         cmocka_unit_test(a_chunk_larger_than_the_cache_stays_while_nothing_else_is_wanted),
         cmocka_unit_test(many_readers_of_chunks_larger_than_the_cache_all_finish),

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/cpu_limit.h"
 #include "config.h"
 #include "filter/filter.h"
 #include "filter/transpose.h"
@@ -724,6 +725,82 @@ static void filters_go_together(void **state)
     }
 }
 
+static bool count_question(void *asked)
+{
+    ++*(unsigned *)asked;
+    return false;
+}
+
+static bool count_down(void *left)
+{
+    return --*(unsigned *)left == 0;
+}
+
+/* 8 MiB by this filter: how often it is asked whether they are still wanted. */
+static void expect_questions(const struct sfs_filter *filter, unsigned least)
+{
+    const size_t size = (size_t)8 << 20;
+    const struct filter_pipeline one = {1, filter};
+    if (!filter_is_native(&one))
+        return;
+    struct filter_pipeline pipeline = one;
+    unsigned char *bytes = calloc(1, size), *back = allocate(size);
+    size_t n = filter_encode_bound(&pipeline, size);
+    unsigned char *stored = allocate(n);
+    unsigned asked = 0;
+    assert_non_null(bytes);
+    assert_int_equal(filter_encode(&pipeline, bytes, size, NULL, stored, &n), 0);
+    sfs_set_interrupt(count_question, &asked);
+    assert_int_equal(filter_decode(&pipeline, stored, n, NULL, back, size), 0);
+    assert_memory_equal(back, bytes, size);
+    assert_true(asked >= least && asked < 20);
+    for (unsigned i = 1; i <= asked; i++) {
+        unsigned left = i;
+        sfs_set_interrupt(count_down, &left);
+        assert_int_equal(filter_decode(&pipeline, stored, n, NULL, back, size), -EINTR);
+        assert_int_equal(left, 0);
+    }
+    sfs_set_interrupt(NULL, NULL);
+    cpu_limit_set(1e-9);
+    assert_int_equal(filter_decode(&pipeline, stored, n, NULL, back, size), 0);
+    cpu_limit_begin();
+    int error = filter_decode(&pipeline, stored, n, NULL, back, size);
+    assert_int_equal(error,
+                     asked > 1 ? -ETIMEDOUT : 0); /* from the first question on it is counted */
+    cpu_limit_end();
+    cpu_limit_set(0);
+    assert_int_equal(filter_decode(&pipeline, stored, n, NULL, back, size), 0);
+    free(stored);
+    free(back);
+    free(bytes);
+}
+
+static void decoding_asks_whether_it_is_wanted(void **state)
+{
+    (void)state;
+    static const unsigned two = 2, eight = 8, odd = 4093, block = 65536, level = 6;
+    static const unsigned plain[] = {0, 3, 4}, lz4[] = {0, 3, 4, 0, 2}, zstd[] = {0, 4, 4, 0, 3};
+    static const struct {
+        struct sfs_filter filter;
+        unsigned least;
+    } cases[] = {
+        {{.id = FILTER_SHUFFLE, .n_values = 1, .values = &two}, 8},
+        {{.id = FILTER_SHUFFLE, .n_values = 1, .values = &eight}, 8},
+        {{.id = FILTER_SHUFFLE, .n_values = 1, .values = &odd}, 4},
+        {{.id = FILTER_BITSHUFFLE, .n_values = 3, .values = plain}, 8},
+        {{.id = FILTER_BITSHUFFLE, .n_values = 5, .values = lz4}, 8},
+        {{.id = FILTER_BITSHUFFLE, .n_values = 5, .values = zstd}, 8},
+        {{.id = FILTER_LZ4, .n_values = 1, .values = &block}, 8},
+        {{.id = FILTER_LZF}, 8},
+        {{.id = FILTER_BZIP2}, 8},
+        {{.id = FILTER_DEFLATE, .n_values = 1, .values = &level}, 1},
+        {{.id = FILTER_ZSTD}, 1},
+        {{.id = FILTER_FLETCHER32}, 1},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++)
+        expect_questions(&cases[i].filter, cases[i].least);
+}
+
 static void absurd_sizes_are_not_believed(void **state)
 {
     (void)state;
@@ -846,6 +923,7 @@ static int all_tests(void)
         cmocka_unit_test(golden_chunks_are_decoded),
         cmocka_unit_test(bitshuffle_takes_whole_elements_only),
         cmocka_unit_test(filters_go_together),
+        cmocka_unit_test(decoding_asks_whether_it_is_wanted),
         cmocka_unit_test(absurd_sizes_are_not_believed),
         cmocka_unit_test(threads_do_not_disturb_each_other),
         cmocka_unit_test(all_ways_of_turning_bits_agree),

@@ -12,6 +12,7 @@
 #include <sys/sysmacros.h>
 #include <syslog.h>
 
+#include "common/cpu_limit.h"
 #include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
 #include "common/thread.h"
@@ -29,6 +30,7 @@
 #define READAHEAD_KIB       1024 /* first reads through the page cache are twice as fast as with 128 */
 #define DESCRIPTORS_OF_FILE 8
 #define DESCRIPTORS_BESIDE  256                 /* with those of files that users have open */
+#define DECODING_SECONDS    10.0                /* of processor time, for one chunk */
 #define DECODER_BYTES       ((size_t)512 << 20) /* of address space, besides what it decodes */
 
 static atomic_bool use_syslog;
@@ -358,6 +360,7 @@ static int run(struct options *options)
         daemon_fail(options->file, "a compressed file does not grow: it cannot be followed");
         return EXIT_USAGE;
     }
+    cpu_limit_set(options->hdf5_timeout > 0 ? options->hdf5_timeout : DECODING_SECONDS);
     int error = options->read_only ? 0 : keeper_create(&keeper);
     if (!error && !options->hdf5_inside)
         error = sfs_start_hdf5_workers(options->hdf5_memory, options->hdf5_timeout);
