@@ -105,15 +105,18 @@ static const char *name_of(const char *path)
     const char *slash = strrchr(path, '/');
     const size_t n = strlen(DISK);
     if (!slash || (size_t)(slash - path) < n || strncmp(slash - n, DISK, n) != 0 ||
-        (slash - n > path && slash[-(ssize_t)n - 1] != '/') || is_counter(slash + 1))
+        (slash - n > path && slash[-(ssize_t)n - 1] != '/') || !slash[1] || is_counter(slash + 1))
         return NULL;
     return slash + 1;
 }
 
+/* The folder, with a slash behind it or not. */
 static bool is_disk(const char *path)
 {
-    const size_t n = strlen(path), length = strlen(DISK);
-    return n >= length && !strcmp(path + n - length, DISK) &&
+    const size_t length = strlen(DISK);
+    size_t n = strlen(path);
+    n -= n > 0 && path[n - 1] == '/';
+    return n >= length && !strncmp(path + n - length, DISK, length) &&
            (n == length || path[n - length - 1] == '/');
 }
 
@@ -516,11 +519,19 @@ static int open_boot_id(void)
     return fd;
 }
 
-static int opened(const char *name, bool is_folder, int flags, bool existed, int fd)
+/* By whichever way it was found. */
+static bool is_folder(int fd)
+{
+    struct stat st, of_disk;
+    return fstat(fd, &st) == 0 && stat(DISK, &of_disk) == 0 && st.st_dev == of_disk.st_dev &&
+           st.st_ino == of_disk.st_ino;
+}
+
+static int opened(const char *name, int flags, bool existed, int fd)
 {
     if (fd < 0 || fd >= MOST_FDS)
         return fd;
-    disk.of_fd[fd] = is_folder ? DIRECTORY : 0;
+    disk.of_fd[fd] = is_folder(fd) ? DIRECTORY : 0;
     if (name)
         note_open(fd, name, flags, existed);
     return fd;
@@ -534,16 +545,16 @@ WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
     if ((name || is_disk(path)) && fails(!(flags & O_CREAT)))
         return -1;
     bool existed = access(path, F_OK) == 0;
-    return opened(name, is_disk(path), flags, existed, __real_open64(path, flags, mode));
+    return opened(name, flags, existed, __real_open64(path, flags, mode));
 }
 
 WRAPPED int __wrap_openat64(int folder, const char *path, int flags, mode_t mode)
 {
     const char *name = name_in(folder, path);
-    if (name && fails(!(flags & O_CREAT)))
+    if ((name || is_disk(path)) && fails(!(flags & O_CREAT)))
         return -1;
     bool existed = faccessat(folder, path, F_OK, 0) == 0;
-    return opened(name, false, flags, existed, __real_openat64(folder, path, flags, mode));
+    return opened(name, flags, existed, __real_openat64(folder, path, flags, mode));
 }
 
 void disk_record(bool on)
