@@ -139,12 +139,15 @@ static bool take_point(struct decoder *d, int width, uint64_t *position)
     return true;
 }
 
-/* Points in their own order, all of them: the runs and the order in which their values stand. */
+/* Points in their own order, all of them: the runs and the order in which their values stand. That takes memory
+ * for each of them, also of those that stand there again: no more of them than there may be runs. */
 static int order_points(struct decoder *d, uint64_t n, int width)
 {
     struct selection *selection = d->selection;
     int error = -ENOMEM;
     uint64_t *order = NULL, end = 0, elements = 0;
+    if (n > d->max_runs)
+        return -ENOMEM;
     struct pair *pairs = reallocarray(NULL, n, 2 * sizeof(*pairs));
     if (!pairs)
         goto out;

@@ -25,7 +25,8 @@ void selection_free(struct selection *selection);
  * overlap, but not so often that they are far more work than the runs that max_bytes allows.
  *
  * The runs take at most max_bytes; a block can be short and its runs many. What is allocated
- * besides is at most 20 n bytes, for points out of order, or four times the runs and 4 MiB, for
+ * besides is at most 20 n bytes and 40 for each run that may be, for points out of order (of which there
+ * are no more than that), or four times the runs and 4 MiB, for
  * blocks out of order. -ENOMEM, also if the runs would take more; -EILSEQ, with *why naming the
  * field that is wrong (a string constant); errors of cpu_limit_check. On error *selection is empty;
  * otherwise the caller ends with selection_free. */

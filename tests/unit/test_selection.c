@@ -985,6 +985,32 @@ static void short_bytes_take_no_more_memory_than_allowed(void **state)
     free(bytes);
 }
 
+/* Nor points that stand there in any order, again and again. */
+static void points_take_no_more_memory_than_allowed(void **state)
+{
+    (void)state;
+    struct bytes *bytes = allocate(sizeof(*bytes));
+    const hsize_t dims[] = {1, 64};
+    struct positions p;
+    struct selection selection;
+    const char *why;
+    positions_init(&p, 2, dims);
+    int width = put_list_head(bytes, &p, false, 40);
+    for (unsigned i = 0; i < 40; i++) { /* one run */
+        put(bytes, 0, width);
+        put(bytes, 19 - i % 20, width);
+    }
+    for (size_t most = 39; most <= 40; most++) {
+        struct sfs_encoded space = {bytes->data, bytes->n};
+        int error = selection_decode(&space, 2, p.dims, most * sizeof(struct sfs_interval),
+                                     &selection, &why);
+        assert_int_equal(error, most < 40 ? -ENOMEM : 0);
+        assert_int_equal(selection.runs.n, error ? 0 : 1);
+        selection_free(&selection);
+    }
+    free(bytes);
+}
+
 static void lists_that_overlap_too_often_are_refused(void **state)
 {
     (void)state;
@@ -1136,6 +1162,7 @@ TEST_MAIN(cmocka_unit_test(all_is_encoded_as_libhdf5_does),
           cmocka_unit_test(many_blocks_need_wide_numbers), cmocka_unit_test(max_dims_can_be_others),
           cmocka_unit_test(scalars_hold_all_or_none), cmocka_unit_test(points_are_put_band_by_band),
           cmocka_unit_test(short_bytes_take_no_more_memory_than_allowed),
+          cmocka_unit_test(points_take_no_more_memory_than_allowed),
           cmocka_unit_test(lists_that_overlap_too_often_are_refused),
           cmocka_unit_test(lists_of_large_extents_that_overlap_too_often_are_refused),
           cmocka_unit_test(blocks_side_by_side_are_no_overlap),
