@@ -8,6 +8,16 @@
 #include "common/acl.h"
 #include "store/private.h"
 
+/* Some file systems have the same modes for all files, and change none (FAT; some in userspace). */
+static int set_mode(int fd, mode_t mode)
+{
+    struct stat st;
+    if (fchmod(fd, mode) == 0)
+        return 0;
+    int error = -errno;
+    return fstat(fd, &st) == 0 && !(st.st_mode & 0666 & ~mode) ? 0 : error;
+}
+
 int rights_give(int fd, gid_t group, mode_t mode)
 {
     struct stat st;
@@ -19,5 +29,5 @@ int rights_give(int fd, gid_t group, mode_t mode)
         return error;
     if (st.st_gid != group && fchown(fd, (uid_t)-1, group) < 0)
         mode = acl_without_group(mode);
-    return fchmod(fd, mode) < 0 ? -errno : 0;
+    return set_mode(fd, mode);
 }
