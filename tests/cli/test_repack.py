@@ -3,8 +3,8 @@ h5py makes the sources, and says what a copy holds."""
 import os
 import pathlib
 import re
-import signal
 import shutil
+import signal
 import subprocess
 import sys
 import time
