@@ -27,8 +27,7 @@
 #define LOOK_EVERY 65536
 
 /* A piece, two copies to sort it, and a run. */
-#define BYTES_FOR_PIECE                                                                            \
-    (sizeof(struct runs_piece) + 2 * sizeof(struct runs_piece) + sizeof(struct sfs_interval))
+#define BYTES_FOR_PIECE (3 * sizeof(struct runs_piece) + sizeof(struct sfs_interval))
 
 /* Elements that are read at once to pick the defined ones from, in bytes. */
 #define WINDOW_BYTES ((size_t)128 << 10)

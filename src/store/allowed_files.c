@@ -280,9 +280,9 @@ struct search {
     const struct store *store;
     const struct folders *folders;
     enum store_lead lead;
-    bool was_outside; /* a walk has failed in a folder that is not allowed */
-    bool
-        was_ended; /* or at a mount that is not to be entered, so that nobody knows what is there */
+    /* A walk has failed in a folder that is not allowed, or at a mount that is not to be entered, so
+     * that nobody knows what is there. */
+    bool was_outside, was_ended;
 };
 
 /* Errors outside of allowed folders are made equal: they must not tell what exists there. */
@@ -418,8 +418,7 @@ const char *store_refusal(int error)
         return "others would see what its owner does not let them see (allow_other)";
     case -EKEYREJECTED:
         return "libhdf5 would read another user's file as root, or one that others may write, and "
-               "others "
-               "look on (allow_other): mount with ro, or trust";
+               "others look on (allow_other): mount with ro, or trust";
     case -ELOOP:
         return "too many files or links lead there";
     default:

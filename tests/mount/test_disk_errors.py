@@ -206,6 +206,24 @@ def fails_with(error, call, *arguments):
 # ---- Tests ----
 
 
+def test_what_the_disk_does_not_know_is_an_error(tmp_path):
+    """Of an fsync that fails with ENOSYS the kernel says that it is done, and never asks for one again."""
+    disk = Failfs(tmp_path / "disk", errno.ENOSYS)
+    try:
+        path = make(disk.path / "a.h5")
+        with mounted(path, tmp_path / "mnt", "commit_interval=0") as mount:
+            written = Written(mount)
+            assert written.write(0, 10) == 0
+            disk.fail()
+            for place in 2 * [written.folder / "0.raw", mount.root]:
+                fails_with(errno.EIO, fsync, place)
+            disk.recover()
+            fsync(mount.root)
+            assert committed(path, tmp_path)[0].tobytes() == noise(10)
+    finally:
+        disk.end()
+
+
 @pytest.mark.parametrize("folder", ["data", "dense"])
 @pytest.mark.parametrize("cache", ["cache_size=256M", "cache_size=64K"])
 def test_fsync(disk, tmp_path, cache, folder):

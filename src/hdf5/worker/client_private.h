@@ -16,8 +16,8 @@
 
 #define CLIENT_END_TEXT 320 /* bytes */
 
-#define CLIENT_MOST_KEPT                                                                           \
-    ((size_t)2 << 20) /* bytes for messages each way, while nobody has it locked */
+/* Bytes for messages each way, while nobody has it locked. */
+#define CLIENT_MOST_KEPT ((size_t)2 << 20)
 
 /* How often asking for an object has ended a worker. */
 struct strike {

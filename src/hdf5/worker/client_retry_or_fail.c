@@ -10,8 +10,8 @@
 
 #define MOST_TRIES 3  /* of one call, whatever ends the worker */
 #define MOST_KILLS 20 /* of a worker, by others than the call that it is asked for */
-#define MOST_TIMES                                                                                 \
-    2 /* the time of a call: if it took more there is no other try, even if others killed it */
+/* The time of a call: if it took more there is no other try, even if others killed it. */
+#define MOST_TIMES 2
 
 static void lose(struct client *client)
 {

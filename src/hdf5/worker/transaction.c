@@ -18,8 +18,8 @@
 #define MOST_SMALL  (MOST_PAGES / 4)   /* pages; then what is not large goes there at once, too */
 #define LARGE_BYTES ((size_t)64 << 10) /* to new space: not kept in memory */
 
-#define MUCH_GROWN                                                                                 \
-    ((uint64_t)64 << 20) /* bytes: what is less is not compared with the room on the disk */
+/* Bytes: what is less is not compared with the room on the disk. */
+#define MUCH_GROWN ((uint64_t)64 << 20)
 
 #define MOST_LOOKED_AT 4096 /* ranges, for each write */
 

@@ -24,9 +24,9 @@
 #define END_MILLIS   1000        /* that a zygote has to end by itself */
 #define ANSWER_NANOS 10000000000 /* that it has to answer, and a worker to end that was killed */
 
-#define FIRST_PAUSE                                                                                \
-    50 /* microseconds between two looks whether a worker has ended, twice as long each time, */
-#define LAST_PAUSE 10000 /* up to these */
+/* Microseconds between two looks whether a worker has ended: twice as long each time, up to the last. */
+#define FIRST_PAUSE 50
+#define LAST_PAUSE  10000
 
 /* What is done in a zygote, and by its workers. */
 struct life {

@@ -35,7 +35,7 @@ struct worker_end {
  * gone; -ETIMEDOUT: it does not answer, or the worker cannot be ended; errors of waitpid(2); *end is zeroed then. */
 int zygote_end(struct zygote *zygote, pid_t pid, uint64_t patience, struct worker_end *end);
 
-#define WORKER_PATIENCE                                                                            \
-    1000000000 /* of one whose socket is closed, as it is when it ends: for its status */
+/* Nanoseconds for one whose socket is closed, as it is when it ends: for its status. */
+#define WORKER_PATIENCE 1000000000
 
 #endif
