@@ -1,8 +1,10 @@
 #include "common/io.h"
 
 #include <errno.h>
+#include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 int io_read_at(int fd, uint64_t offset, void *buffer, size_t n, size_t *done)
@@ -71,6 +73,17 @@ int io_rename_at(int folder, const char *name, int to_folder, const char *to)
         is_interrupted = true;
     }
     return 0;
+}
+
+int io_open_at(int folder, const char *name, int flags)
+{
+    const struct open_how how = {.flags = (unsigned)(flags | IO_OPEN_AT),
+                                 .resolve = RESOLVE_NO_XDEV};
+    int fd = (int)TEMP_FAILURE_RETRY(syscall(SYS_openat2, folder, name, &how, sizeof(how)));
+    /* Older kernels do not have it, some containers do not allow it. */
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+        fd = TEMP_FAILURE_RETRY(openat(folder, name, flags | IO_OPEN_AT));
+    return fd < 0 ? -errno : fd;
 }
 
 int io_close(int fd)

@@ -3,6 +3,7 @@
 #ifndef SPARSEFS_COMMON_IO_H
 #define SPARSEFS_COMMON_IO_H
 
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,13 @@ int io_write(int fd, const void *bytes, size_t n, size_t *done);
  * unlinkat(2), renameat(2). */
 int io_unlink_at(int folder, const char *name);
 int io_rename_at(int folder, const char *name, int to_folder, const char *to);
+
+#define IO_OPEN_AT (O_CLOEXEC | O_NOFOLLOW) /* what it adds to flags of openat(2) */
+
+/* Opens what has a name in a folder, without following symbolic links. What is mounted there is not asked: it may
+ * never answer. A descriptor; -EXDEV: something is mounted there, which kernels before 5.6 do not tell; errors of
+ * openat2(2). */
+int io_open_at(int folder, const char *name, int flags);
 
 /* Closes a descriptor, which is not open any more in any case. Errors of close(2), but for EINTR. */
 int io_close(int fd);

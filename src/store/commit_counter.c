@@ -23,15 +23,13 @@
 #include "common/log.h"
 #include "store/private.h"
 
-#define COUNTER_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-#define HOLD_PAUSE    200000    /* nanoseconds, as the next two: between two attempts */
-#define MOST_HELD     50000000  /* longest wait of a commit for followers */
-#define MOST_DEAF     500000000 /* no further wait for so long after one in vain */
+#define HOLD_PAUSE 200000    /* nanoseconds, as the next two: between two attempts */
+#define MOST_HELD  50000000  /* longest wait of a commit for followers */
+#define MOST_DEAF  500000000 /* no further wait for so long after one in vain */
 
 static int open_counter(const struct store *store, int flags)
 {
-    return TEMP_FAILURE_RETRY(
-        openat(store->folder, place_entry(store->counter), flags | COUNTER_FLAGS));
+    return io_open_at(store->folder, place_entry(store->counter), flags | O_NONBLOCK);
 }
 
 int counter_read(const struct store *store, char number[COUNTER_BYTES])
@@ -39,7 +37,7 @@ int counter_read(const struct store *store, char number[COUNTER_BYTES])
     memset(number, 0, COUNTER_BYTES);
     int fd = open_counter(store, O_RDONLY);
     if (fd < 0) /* a symbolic link or socket is no counter: the writer replaces it */
-        return errno == ENOENT || errno == ELOOP || errno == ENXIO ? 0 : -errno;
+        return fd == -ENOENT || fd == -ELOOP || fd == -ENXIO ? 0 : fd;
     follow_drop_cached(store, fd);
     ssize_t n = TEMP_FAILURE_RETRY(pread(fd, number, COUNTER_BYTES, 0));
     int error = n >= 0 || errno == ESPIPE ? 0 : -errno;

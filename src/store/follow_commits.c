@@ -23,6 +23,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "store/lock_holder.h"
+#include "store/journal.h"
 #include "store/private.h"
 
 #define FUSE_SUPER_MAGIC 0x65735546 /* statfs(2) */
@@ -163,9 +164,9 @@ void follow_drop_cached(const struct store *store, int fd)
 /* The journal's size changes from commit to commit. */
 static void drop_cached_journal(const struct store *store)
 {
-    int fd = store->is_on_fuse ? openat(store->folder, place_entry(store->journal),
-                                        O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-                               : -1;
+    int fd = store->is_on_fuse
+                 ? io_open_at(store->folder, place_entry(store->journal), O_RDONLY | O_NONBLOCK)
+                 : -1;
     if (fd < 0)
         return;
     follow_drop_cached(store, fd);
@@ -223,6 +224,8 @@ static int take_state(struct store *store, struct follow_state *state)
     if (!error) {
         journal_choose(store);
         error = journal_look(store, &state->journal);
+        if (error)
+            neighbour_say(store, journal_path(store), "cannot be read", neighbour_reason(error));
     }
     if (!error)
         error = stat_now(store->fd, &st);

@@ -215,17 +215,15 @@ int journal_write(struct store *store, uint64_t new_end)
 int journal_remove(struct store *store)
 {
     struct standing *standing = &store->standing;
-    char *aside = journal_name_aside(store, (uint64_t)store->st.st_ino);
-    if (!aside)
-        return -ENOMEM;
-    const char *path = journal_is_ours(store, store->journal) ? store->journal
-                       : journal_is_ours(store, aside)        ? aside
-                                                              : NULL;
-    int error = path ? io_unlink_at(store->folder, place_entry(path)) : 0;
+    char *path;
+    int error = journal_find_own(store, &path);
+    if (!error && path)
+        error = io_unlink_at(store->folder, place_entry(path));
     error = error == -ENOENT ? 0 : error;
     if (error)
-        store_say(store, NULL, "cannot remove the journal %s: %s", path, strerror(-error));
-    free(aside);
+        store_say(store, NULL, "cannot remove the journal %s: %s", path ? path : store->journal,
+                  neighbour_reason(error));
+    free(path);
     if (error)
         return error;
     standing->inode = 0;

@@ -106,9 +106,14 @@ int journal_open_header(struct store *store, int folder, const char *path, struc
 int journal_open_named(struct store *store, int folder, const char *path, struct journal *journal);
 void journal_close(struct journal *journal);
 
-/* journal_place.c: whether it is this store's. As long as the file has its name the journal beside
- * it is: not every file system gives a file that was closed the same inode again. */
-bool journal_is_ours(const struct store *store, const char *path);
+/* journal_place.c: whether it is this store's: 1 or 0; errors of neighbour_stat. As long as the file has
+ * its name the journal beside it is: not every file system gives a file that was closed the same inode
+ * again. */
+int journal_is_ours(const struct store *store, const char *path);
+
+/* journal_place.c: the name of the one that stands, beside the file or aside, to be freed; NULL: none
+ * does. 0; -ENOMEM; errors of neighbour_stat. */
+int journal_find_own(const struct store *store, char **path);
 
 /* journal_place.c: of the journal of the file with this inode where another file needs its name, to
  * be freed; NULL: no memory. */

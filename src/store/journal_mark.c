@@ -47,8 +47,9 @@ void journal_mark(struct store *store)
 {
     struct mark mark = make_mark(store->standing.sum);
     struct stat st;
-    int fd =
-        journal_is_ours(store, store->journal) ? neighbour_open(store, store->journal, false) : -1;
+    int fd = journal_is_ours(store, store->journal) > 0
+                 ? neighbour_open(store, store->journal, false)
+                 : -1;
     if (fstat(store->fd, &st) == 0) {
         mark.seconds = (uint64_t)st.st_mtim.tv_sec;
         mark.nanoseconds = (uint64_t)st.st_mtim.tv_nsec;

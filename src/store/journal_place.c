@@ -18,18 +18,17 @@
 bool journal_is_at(const struct store *store, int folder, const char *path)
 {
     struct stat st;
-    return store->standing.inode &&
-           fstatat(folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+    return store->standing.inode && neighbour_stat(folder, path, &st) == 0 &&
            st.st_ino == store->standing.inode;
 }
 
-bool journal_is_ours(const struct store *store, const char *path)
+int journal_is_ours(const struct store *store, const char *path)
 {
     struct stat st;
-    bool exists = fstatat(store->folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
-    return exists && store->standing.inode &&
-           (st.st_ino == store->standing.inode ||
-            (path == store->journal && place_leads(store, store->place)));
+    int error = store->standing.inode ? neighbour_stat(store->folder, path, &st) : -ENOENT;
+    return error ? (error == -ENOENT ? 0 : error)
+                 : st.st_ino == store->standing.inode ||
+                       (path == store->journal && place_leads(store, store->place));
 }
 
 char *journal_name_aside(const struct store *store, uint64_t inode)
@@ -49,17 +48,29 @@ int journal_open(struct store *store, struct journal *journal)
                               journal_path(store), journal);
 }
 
+int journal_find_own(const struct store *store, char **path)
+{
+    *path = strdup(store->journal);
+    int ours = *path ? journal_is_ours(store, store->journal) : -ENOMEM;
+    if (ours == 0) {
+        free(*path);
+        *path = journal_name_aside(store, (uint64_t)store->st.st_ino);
+        ours = *path ? journal_is_ours(store, *path) : -ENOMEM;
+    }
+    if (ours <= 0) {
+        free(*path);
+        *path = NULL;
+    }
+    return ours < 0 ? ours : 0;
+}
+
 int journal_open_own(struct store *store, struct journal *journal)
 {
-    char *aside = journal_name_aside(store, (uint64_t)store->st.st_ino);
-    if (!aside)
-        return -ENOMEM;
-    int error = journal_is_ours(store, store->journal)
-                    ? journal_open_named(store, store->folder, store->journal, journal)
-                : journal_is_ours(store, aside)
-                    ? journal_open_named(store, store->folder, aside, journal)
-                    : -ENOENT;
-    free(aside);
+    char *path;
+    int error = journal_find_own(store, &path);
+    if (!error)
+        error = path ? journal_open_named(store, store->folder, path, journal) : -ENOENT;
+    free(path);
     return error;
 }
 
@@ -90,8 +101,9 @@ bool journal_is_none(int error)
 int journal_clear_way(struct store *store)
 {
     struct journal journal;
-    if (journal_is_ours(store, store->journal))
-        return 0;
+    int ours = journal_is_ours(store, store->journal);
+    if (ours)
+        return ours < 0 ? ours : 0;
     int error = journal_open_named(store, store->folder, store->journal, &journal);
     journal_close(&journal);
     if (!error)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "common/io.h"
 #include "store/journal.h"
 
 uint64_t journal_sum(uint64_t sum, const void *bytes, size_t n)
@@ -128,10 +129,9 @@ int journal_open_header(struct store *store, int folder, const char *path, struc
 {
     struct identity file, self;
     *journal = (struct journal){0};
-    int fd = TEMP_FAILURE_RETRY(
-        openat(folder, place_entry(path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    int fd = io_open_at(folder, place_entry(path), O_RDONLY | O_NONBLOCK);
     if (fd < 0)
-        return -errno;
+        return fd;
     int refused = neighbour_check(store, fd, path);
     if (refused) {
         close(fd);

@@ -225,9 +225,10 @@ int journal_look(const struct store *store, struct journal_state *state)
 {
     struct stat st;
     *state = (struct journal_state){0};
-    if (fstatat(store->sought ? store->sought_folder : store->folder,
-                place_entry(journal_path(store)), &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : -errno;
+    int error = neighbour_stat(store->sought ? store->sought_folder : store->folder,
+                               journal_path(store), &st);
+    if (error)
+        return error == -ENOENT ? 0 : error;
     *state = (struct journal_state){
         .exists = true, .inode = st.st_ino, .size = st.st_size, .changed = st.st_mtim};
     return 0;

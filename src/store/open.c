@@ -73,7 +73,7 @@ int file_open(struct store *store)
 static bool counter_exists(const struct store *store)
 {
     struct stat st;
-    return fstatat(store->folder, place_entry(store->counter), &st, AT_SYMLINK_NOFOLLOW) == 0;
+    return neighbour_stat(store->folder, store->counter, &st) == 0;
 }
 
 /* Followers must see a counter before the first byte is written. Where no counter can be made no
@@ -82,7 +82,7 @@ int file_begin_counter(struct store *store)
 {
     int error = counter_advance(store);
     bool is_refused = error == -EACCES || error == -EPERM;
-    if (error == -EISDIR || (is_refused && counter_exists(store))) {
+    if (error == -EISDIR || error == -EXDEV || (is_refused && counter_exists(store))) {
         store_say(store, NULL, "it cannot be written: %s is in the way: move it away",
                   store->counter);
         return is_refused ? error : -EPERM;

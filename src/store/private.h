@@ -356,6 +356,9 @@ int settle(struct store *store);
 
 /* ---- trusted_neighbours.c ---- */
 
+/* What the file with a path's last part is, as io_open_at finds it. Any thread. 0; errors of io_open_at. */
+int neighbour_stat(int folder, const char *path, struct stat *st);
+
 /* Whether a file that was found beside the store's may be trusted and written to: a regular file
  * with one name, of an owner who may write the store's file, and writable only for those who may.
  * -EPERM, which is logged; -errno. */

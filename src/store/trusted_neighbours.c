@@ -11,10 +11,22 @@
 #include <unistd.h>
 
 #include "common/acl.h"
+#include "common/io.h"
 #include "store/private.h"
 
 #define NAMES_BYTES 16384 /* of a user, with all that getpwuid_r(3) says */
 #define FIRST_COUNT 64    /* of groups */
+
+int neighbour_stat(int folder, const char *path, struct stat *st)
+{
+    int fd = io_open_at(folder, place_entry(path), O_PATH);
+    if (fd == -EMFILE || fd == -ENFILE) /* needs none */
+        return fstatat(folder, place_entry(path), st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+    int error = fd < 0 ? fd : fstat(fd, st) < 0 ? -errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
 
 static bool is_member(uid_t user, gid_t group)
 {
@@ -104,6 +116,7 @@ void neighbour_say(struct store *store, const char *path, const char *is_what, c
 const char *neighbour_reason(int error)
 {
     return error == -ELOOP   ? "it is a symbolic link"
+           : error == -EXDEV ? "something is mounted there"
            : error == -ENXIO ? "it is no regular file"
            : error == -EPROTONOSUPPORT
                ? "another version of sparsefs has written it: open the HDF5 file with that one, or "
@@ -154,21 +167,21 @@ static int narrow(const struct stat *file, int fd)
 
 int neighbour_open(struct store *store, const char *path, bool or_new)
 {
-    const int flags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    const int flags = O_WRONLY | O_NONBLOCK;
     struct stat file;
     int error = store_stat_shown(store, &file);
     if (error)
         return error;
-    int fd = TEMP_FAILURE_RETRY(openat(store->folder, place_entry(path), flags));
-    bool is_new = fd < 0 && errno == ENOENT && or_new;
+    int fd = io_open_at(store->folder, place_entry(path), flags);
+    bool is_new = fd == -ENOENT && or_new;
     if (is_new)
-        fd = TEMP_FAILURE_RETRY(
-            openat(store->folder, place_entry(path), flags | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR));
+        fd = TEMP_FAILURE_RETRY(openat(store->folder, place_entry(path),
+                                       flags | IO_OPEN_AT | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR));
     /* Made meanwhile: by another, or by a call that was interrupted. */
     if (is_new && fd < 0 && errno == EEXIST)
         return neighbour_open(store, path, false);
     if (fd < 0)
-        return -errno;
+        return is_new ? -errno : fd;
     error = is_new ? adopt(&file, fd) : neighbour_check(store, fd, path);
     if (!error && !is_new)
         error = narrow(&file, fd);

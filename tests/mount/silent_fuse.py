@@ -15,11 +15,12 @@ REQUEST_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def silent(path):
-    """Mounted there, for all users."""
-    path.mkdir(exist_ok=True)
+    """Mounted there, for all users; on a file, if there is one."""
+    if not path.is_file():
+        path.mkdir(exist_ok=True)
     fd = os.open("/dev/fuse", os.O_RDWR)
     try:
-        options = f"fd={fd},rootmode=40755,user_id=0,group_id=0,allow_other"
+        options = f"fd={fd},rootmode={path.stat().st_mode:o},user_id=0,group_id=0,allow_other"
         if LIBC.mount(b"silent", os.fsencode(path), b"fuse", 0, os.fsencode(options)) != 0:
             raise OSError(ctypes.get_errno(), "mount", str(path))
         try:

@@ -54,6 +54,8 @@ def refusal(path, tmp_path, *options):
     mountpoint = tmp_path / "refused"
     mountpoint.mkdir(exist_ok=True)
     done = subprocess.run([SPARSEFS, *options, path, mountpoint], capture_output=True, text=True, timeout=60)
+    if done.returncode == 0:
+        unmount(mountpoint)
     assert done.returncode != 0
     return done.stderr
 
@@ -139,6 +141,47 @@ def test_no_journals(path, tmp_path, kind):
         said = refusal(path, tmp_path, *options)
         assert str(journal) in said and why in said, said
     assert path.read_bytes() == before and victim.read_bytes() == b"as it is" * 1000
+
+
+@pytest.mark.parametrize("options", ["ro", "rw", "follow"])
+def test_journals_that_are_mounted_upon(path, tmp_path, options):
+    """By their owner, where users may mount for all: nobody asks what is mounted there."""
+    journal = beside(path, ".journal")
+    journal.touch()
+    with silent(journal):
+        said = refusal(path, tmp_path, "-o", options)
+        assert f"{journal}" in said and "something is mounted there" in said, said
+        assert "something is mounted there" in answers(None, BUILD / "sparsectl", "check", path)
+
+
+@pytest.mark.parametrize("options", ["rw", "follow"])
+def test_counters_that_are_mounted_upon(mounts, path, tmp_path, options):
+    """Who only reads needs none."""
+    counter = beside(path, ".commits")
+    counter.touch()
+    with silent(counter):
+        mount = mounts(path, "ro", expect_log=True)
+        assert (mount / "d/frames/1.raw").read_bytes() == bytes(len(CONTENT))
+        mount.unmount()
+        if options == "follow":
+            assert "something is mounted there" in refusal(path, tmp_path, "-o", options)
+            return
+        mount = mounts(path, options, expect_log=True)
+        assert "mounted read-only" in mount.log() and f"{counter} is in the way" in mount.log()
+        mount.unmount()
+
+
+def test_a_journal_that_is_mounted_upon_while_its_file_is_followed(mounts, path):
+    mount = mounts(path, "ro", "follow=0.05", expect_log=True)
+    journal = beside(path, ".journal")
+    journal.touch()
+    with silent(journal):
+        with h5py.File(path, "a") as f:
+            f["one"] = 1
+        log = mount.root / ".sparsefs/log"
+        answers(mount, "sh", "-c", 'until grep -q "something is mounted there" "$0"; do sleep 0.01; done', log)
+    journal.unlink()
+    answers(mount, "sh", "-c", 'until ls "$0" | grep -qx one; do sleep 0.01; done', mount.root)
 
 
 WITHOUT_RIGHTS = "-dac_override,-dac_read_search,-fowner"  # of root: an ordinary user may not mount everywhere

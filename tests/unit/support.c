@@ -1,6 +1,7 @@
 #include "support.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "sparsefs/sparsefs.h"
 
 static _Thread_local uint64_t state;
@@ -160,4 +162,10 @@ int in_temporary_directory(int (*tests)(void))
         return 98;
     }
     return WEXITSTATUS(status);
+}
+
+int __wrap_io_open_at(int folder, const char *name, int flags)
+{
+    int fd = TEMP_FAILURE_RETRY(openat(folder, name, flags | IO_OPEN_AT));
+    return fd < 0 ? -errno : fd;
 }

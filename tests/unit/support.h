@@ -60,6 +60,10 @@ void start_thread(pthread_t *thread, void *(*work)(void *), void *argument);
 /* Waits until a thread, by its number (gettid(2)), waits in the kernel for something. */
 void wait_until_it_sleeps(pid_t thread);
 
+/* Where a program wraps openat(2), it wraps io_open_at, too (-Wl,--wrap=io_open_at): then that opens by openat(2),
+ * not by openat2(2), for which libc has no function. */
+int __wrap_io_open_at(int folder, const char *name, int flags);
+
 /* Keeps the library's messages away from stderr and counts the lines of errors. */
 void log_quietly(void);
 unsigned log_errors(void);

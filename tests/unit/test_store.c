@@ -843,9 +843,9 @@ static void what_others_may_have_put_back_is_not_replayed(void **state)
 
 /* ---- Failing disks ---- */
 
-/* Only this may fail unseen: marking the journal (asking for the boot id, opening it, writing), and
- * asking whether followers hold the counter. */
-#define UNSEEN 4
+/* Only this may fail unseen: marking the journal (asking for the boot id, whether it is ours, opening
+ * it, writing), and asking whether followers hold the counter. */
+#define UNSEEN 5
 
 static void check_errors(int number, bool standing)
 {
