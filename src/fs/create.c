@@ -75,7 +75,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
             forget_created(mount, file);
         if (was_removed)
             mount_redo_removal(mount, inode_unpack(parent), name);
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     } else {
         entry.ino = entry.attr.st_ino;
         entry.generation = mount_generation(mount, inode);

@@ -47,7 +47,7 @@ static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root,
     int error = is_wanted ? use(mount, *file) : 0;
     put_node(request, node);
     if (error)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     return !error;
 }
 
@@ -62,7 +62,7 @@ static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_f
     int error = is_refused ? refusal_say(mount, node, REFUSAL_FOLDER) : 0;
     put_node(request, node);
     if (error)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     return !error && begin(request, number, true, file);
 }
 

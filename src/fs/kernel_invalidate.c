@@ -103,17 +103,16 @@ void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry)
         node_forgotten(mount->nodes, inode_unpack(entry->ino).node, 1);
 }
 
-/* ENOSYS would have the kernel take an fsync for done, and ask for none any more: a disk that cannot do
- * something says it, too. */
-static int told_error(int error)
+/* A disk that cannot do something says ENOSYS, too. */
+void answer_error(fuse_req_t request, int error)
 {
-    return error == -ENOSYS ? EIO : -error;
+    fuse_reply_err(request, error == -ENOSYS ? EIO : -error);
 }
 
 void answer_now(fuse_req_t request, const struct answer *answer)
 {
     if (answer->error || answer->kind == ANSWER_ERROR || answer->kind == ANSWER_CLOSED)
-        fuse_reply_err(request, told_error(answer->error));
+        answer_error(request, answer->error);
     else if (answer->kind == ANSWER_WRITTEN)
         fuse_reply_write(request, answer->written);
     else if (answer->kind == ANSWER_ATTRIBUTES)

@@ -92,6 +92,10 @@ struct answer {
     struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
 };
 
+/* Answers with an error as the product has it, or 0. -ENOSYS is said as EIO: the kernel would take an fsync for
+ * done, an attribute for none, and would not ask for such things any more. */
+void answer_error(fuse_req_t request, int error);
+
 /* Answers a look-up, or one that has found nothing; the kernel forgets the inode if the call was
  * interrupted. */
 void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry);

@@ -149,7 +149,7 @@ static void refuse(fuse_req_t request, fuse_ino_t parent, enum refusal refusal)
 {
     struct mount *mount = mount_of(request);
     const struct node *node = node_get(mount->nodes, inode_unpack(parent).node);
-    fuse_reply_err(request, -refusal_say(mount, node, refusal));
+    answer_error(request, refusal_say(mount, node, refusal));
 }
 
 void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name)

@@ -131,7 +131,7 @@ void create_temporary(fuse_req_t request, fuse_ino_t parent, const char *name,
     } else {
         if (is_made)
             unmake(mount, directory, name);
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     }
     if (change.node)
         notify_change(mount->notify, &change, 0, NULL, NULL);

@@ -56,7 +56,7 @@ static void read_image(fuse_req_t request, const struct open_file *file, size_t 
     char *buffer = thread_buffer(n);
     int error = buffer ? sfs_snapshot_read(file->snapshot, at, buffer, n) : -ENOMEM;
     if (error)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     else
         fuse_reply_buf(request, buffer, n);
 }
@@ -77,7 +77,7 @@ static void read_passed(fuse_req_t request, const struct open_file *file, size_t
     size_t used = 0;
     int error = buffer ? io_read_at(file->fd, (uint64_t)offset, buffer, size, &used) : -ENOMEM;
     if (error && used == 0)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     else
         fuse_reply_buf(request, buffer, used);
 }
@@ -104,7 +104,7 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
         error = view_read(file->views, inode_view(file->inode), file->inode.frame,
                           &(struct view_room){(uint64_t)offset, size, buffer}, &part);
     if (error) {
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
         return;
     }
     fuse_reply_buf(request, part.bytes, part.n);
@@ -122,7 +122,7 @@ static void read_temporary(fuse_req_t request, struct mount *mount, struct open_
     if (error == -ESTALE)
         error = open_file_now(mount, &file);
     if (error)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     else if (file->temporary)
         fuse_reply_buf(request, buffer, n);
     else
@@ -139,7 +139,7 @@ void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
     open_file_use(opened);
     int error = open_file_now(mount, &file);
     if (error)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     else if (file->fd >= 0)
         read_passed(request, file, size, offset);
     else if (file->temporary)
@@ -208,7 +208,7 @@ void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int whence,
     else
         error = seek_in_text(mount, file, (uint64_t)offset, data, &found);
     if (error)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     else
         fuse_reply_lseek(request, (off_t)found);
     open_file_put(mount, opened);

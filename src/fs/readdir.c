@@ -473,7 +473,7 @@ static int read_entries(struct mount *mount, struct directory *directory,
 static void answer(fuse_req_t request, int error, char *buffer, size_t used)
 {
     if (error)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     else
         fuse_reply_buf(request, buffer, used);
     free(buffer);

@@ -44,7 +44,7 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
     if (!error || (error == -ENOENT && !may_come))
         answer_entry(request, &entry);
     else
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     notify_end_lookup(mount->notify);
 }
 
@@ -77,7 +77,7 @@ static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
     double timeout;
     int error = mount_attributes(mount_of(request), inode, &st, &timeout);
     if (error)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     else
         fuse_reply_attr(request, &st, timeout);
 }
@@ -106,7 +106,7 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
     if (error) {
         if (file)
             open_file_put(mount, file);
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
         return;
     }
     info->fh = (uintptr_t)file;
@@ -146,7 +146,7 @@ static void on_statfs(fuse_req_t request, fuse_ino_t number)
     int error = mount->files ? folder_statvfs(mounted_files_folder(mount->files), &st)
                              : sfs_statvfs(mount->file, &st);
     if (error) {
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
         return;
     }
     st.f_namemax = 255;

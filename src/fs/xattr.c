@@ -94,7 +94,7 @@ void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t
     if (value)
         mount_reply_xattr(request, value, strlen(value), size);
     else
-        fuse_reply_err(request, error ? -error : ENODATA);
+        answer_error(request, error ? error : -ENODATA);
     free(value);
 }
 
@@ -127,7 +127,7 @@ void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const 
         error = refuse_new(mount, inode_unpack(number), name);
     else if (!error && (strlen(value) != n || memcmp(value, bytes, n) != 0))
         error = refuse_change(mount, inode_unpack(number));
-    fuse_reply_err(request, -error);
+    answer_error(request, error);
     free(value);
 }
 
@@ -139,7 +139,7 @@ void on_removexattr(fuse_req_t request, fuse_ino_t number, const char *name)
     int error = find_value(mount, inode_unpack(number), name, &value);
     if (!error)
         error = value ? refuse_change(mount, inode_unpack(number)) : -ENODATA;
-    fuse_reply_err(request, -error);
+    answer_error(request, error);
     free(value);
 }
 
@@ -191,7 +191,7 @@ void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
     if (attributes && !error)
         keep_names(mount_of(request), inode_unpack(number), list, n);
     if (error)
-        fuse_reply_err(request, -error);
+        answer_error(request, error);
     else
         mount_reply_xattr(request, list, n, size);
     node_put_attributes(attributes);
