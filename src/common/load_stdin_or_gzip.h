@@ -14,7 +14,7 @@ struct loaded {
     struct stat st;
     mode_t shown; /* its mode without what an ACL keeps from some of group and others, but for
                    * writing: an image is not written to, and who may write the file counts */
-    bool has_st;    /* it came from a file */
+    bool has_st;  /* it came from a file */
 };
 
 /* Whether this is standard input, or a file that begins as gzip has it. */
