@@ -89,8 +89,8 @@ int channel_receive_bytes(int socket, void *to, size_t n, uint64_t until)
         ssize_t got = recv(socket, (char *)to + done, n - done, flags);
         if (got <= 0)
             error = look_at(socket, POLLIN, until, got);
-        else
-            done += (size_t)got;
+        else if ((done += (size_t)got) < n && clock_now() >= until) /* they may come one by one */
+            error = -ETIMEDOUT;
     }
     return error;
 }
