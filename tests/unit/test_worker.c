@@ -60,7 +60,7 @@ static struct sfs_filter filters[] = {
 
 static struct sfs_dataset_info an_info(void)
 {
-    static char fill[9];
+    static char fill[10]; /* of the largest size that is tried */
     return (struct sfs_dataset_info){
         .encoded_type = {compound, sizeof(compound) - 1},
         .space = SFS_SPACE_SIMPLE,
