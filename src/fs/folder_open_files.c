@@ -11,6 +11,7 @@
 #include <utlist.h>
 
 #include "common/clock.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 
 #define RELEASE_NANOS   1000000000u
@@ -309,7 +310,7 @@ static int make_room(struct mounted_files *files, const struct timespec *deadlin
     else if (lasting >= files->most)
         return pthread_cond_timedwait(&files->changed, &files->lock, deadline) ? -ENFILE : 0;
     else
-        pthread_cond_wait(&files->changed, &files->lock);
+        return interrupt_wait(&files->changed, &files->lock);
     return 0;
 }
 
@@ -337,11 +338,11 @@ int mounted_use(struct mounted_file *file, bool is_handle)
     pthread_mutex_lock(&files->lock);
     while (!error && (file->is_busy || !file->file)) {
         if (file->is_busy)
-            pthread_cond_wait(&files->changed, &files->lock);
+            error = interrupt_wait(&files->changed, &files->lock);
         else if (file->error)
             error = file->error;
         else if ((other = find_same(file)) && other->is_busy)
-            pthread_cond_wait(&files->changed, &files->lock);
+            error = interrupt_wait(&files->changed, &files->lock);
         else if (other)
             close_file(other, true);
         else if (files->n_open >= files->most)

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include "common/io.h"
+#include "common/machine_memory.h"
 #include "store/private.h"
+
+#define MOST_KEPT_BYTES ((uint64_t)1 << 30)
 
 struct page *pages_find(struct store *store, uint64_t number)
 {
@@ -111,14 +114,8 @@ static int new_page(struct store *store, const unsigned char *bytes, bool must, 
     return 0;
 }
 
-int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must)
+static int add(struct store *store, struct page *page, uint64_t number)
 {
-    struct page *page = pages_find(store, number);
-    if (page)
-        return write_page(store, page, 0, bytes, PAGE_BYTES);
-    int error = new_page(store, bytes, must, &page);
-    if (error)
-        return error;
     page->number = number;
     HASH_ADD(hh, store->pages, number, sizeof(page->number), page);
     if (hash_failed()) {
@@ -127,6 +124,54 @@ int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, 
     }
     store->n_spilled += page->spilled_at >= 0;
     atomic_fetch_add(&store->n_pages, 1);
+    return 0;
+}
+
+int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must)
+{
+    struct page *page = pages_find(store, number);
+    if (page)
+        return write_page(store, page, 0, bytes, PAGE_BYTES);
+    int error = new_page(store, bytes, must, &page);
+    return error ? error : add(store, page, number);
+}
+
+/* ---- Pages of a journal that is only read ---- */
+
+static int check_memory(struct store *store)
+{
+    uint64_t memory = machine_memory() / 4, spilled = store->n_spilled;
+    uint64_t most = memory > 0 && memory < MOST_KEPT_BYTES ? memory : MOST_KEPT_BYTES;
+    uint64_t in_memory = atomic_load(&store->n_pages) - spilled;
+    if (in_memory * PAGE_BYTES + spilled * sizeof(struct page) < most)
+        return 0;
+    store_say(store, NULL,
+              "its journal is too large to be read without carrying it out: open the file for "
+              "writing once");
+    return -ENOMEM;
+}
+
+int pages_keep(struct store *store, uint64_t number, const unsigned char *bytes, int journal,
+               off_t at)
+{
+    struct page *page = pages_find(store, number);
+    bool in_memory = store->is_following || atomic_load(&store->n_pages) < PAGES_IN_MEMORY;
+    int error = check_memory(store);
+    if (!error && in_memory)
+        return pages_put(store, number, bytes, true);
+    if (!error && store->spill < 0 && (store->spill = fcntl(journal, F_DUPFD_CLOEXEC, 0)) < 0)
+        error = -errno;
+    bool is_new = !page;
+    if (!error && is_new && !(page = malloc(sizeof(*page))))
+        error = -ENOMEM;
+    if (error)
+        return error;
+    bool was_spilled = !is_new && page->spilled_at >= 0;
+    page->spilled_at = at;
+    page->sum = page_sum(bytes);
+    if (is_new)
+        return add(store, page, number);
+    store->n_spilled += !was_spilled;
     return 0;
 }
 

@@ -38,9 +38,23 @@ int counter_read(const struct store *store, char number[COUNTER_BYTES])
     int fd = open_counter(store, O_RDONLY);
     if (fd < 0) /* a symbolic link or socket is no counter: the writer replaces it */
         return fd == -ENOENT || fd == -ELOOP || fd == -ENXIO ? 0 : fd;
-    follow_drop_cached(store, fd);
-    ssize_t n = TEMP_FAILURE_RETRY(pread(fd, number, COUNTER_BYTES, 0));
-    int error = n >= 0 || errno == ESPIPE ? 0 : -errno;
+    const char *why;
+    int error = neighbour_trust(store, fd, &why);
+    if (!error) {
+        follow_drop_cached(store, fd);
+        ssize_t n = TEMP_FAILURE_RETRY(pread(fd, number, COUNTER_BYTES, 0));
+        error = n >= 0 || errno == ESPIPE ? 0 : -errno;
+    }
+    close(fd);
+    return error;
+}
+
+int counter_check(struct store *store)
+{
+    int fd = open_counter(store, O_RDONLY);
+    if (fd < 0)
+        return 0;
+    int error = neighbour_check(store, fd, store->counter);
     close(fd);
     return error;
 }
@@ -68,7 +82,7 @@ static int open_for_writing(struct store *store)
 {
     int fd = neighbour_open(store, store->counter, true);
     bool is_in_the_way = fd == -EACCES || fd == -EPERM || fd == -ELOOP || fd == -ENXIO;
-    if (is_in_the_way && io_unlink_at(store->folder, place_entry(store->counter)) == 0)
+    if (is_in_the_way && neighbour_remove(store, store->counter) == 0)
         fd = neighbour_open(store, store->counter, true);
     return fd;
 }
@@ -124,7 +138,7 @@ int counter_advance(struct store *store)
     wait_for_followers(store);
     int error = counter_read(store, last);
     uint64_t number = next_number(number_of(last));
-    if (!error)
+    if (!error || error == -EPERM) /* it is replaced */
         error = write_number(store, number);
     if (!error)
         store->counted = number;
@@ -138,7 +152,7 @@ void counter_remove(struct store *store)
     bool is_ours =
         store->counted && counter_read(store, last) == 0 && number_of(last) == store->counted;
     store->counted = 0;
-    int error = is_ours ? io_unlink_at(store->folder, place_entry(store->counter)) : 0;
+    int error = is_ours ? neighbour_remove(store, store->counter) : 0;
     if (error && error != -ENOENT)
         log_warning("%s: cannot remove %s: %s", store->path, store->counter, strerror(-error));
 }

@@ -52,7 +52,9 @@ static int look(const struct store *store, struct follow_state *state)
     struct statx st;
     *state = (struct follow_state){0};
     int error = counter_read(store, state->number);
-    if (error || state->number[0])
+    if (error == -EPERM) /* it does not count */
+        memset(state->number, 0, COUNTER_BYTES);
+    else if (error || state->number[0])
         return error;
     error = stat_now(store->fd, &st);
     if (error)
@@ -211,11 +213,22 @@ static int open_again(struct store *store)
     return renew_place(store);
 }
 
+/* Once, for as long as it is not to be trusted. */
+static void say_what_counts(struct store *store)
+{
+    char number[COUNTER_BYTES];
+    bool is_refused = counter_read(store, number) == -EPERM;
+    if (is_refused && !store->counter_is_refused)
+        (void)counter_check(store);
+    store->counter_is_refused = is_refused;
+}
+
 /* Reads the journal between two looks at the counter: STORE_MOVED if a commit came between. */
 static int take_state(struct store *store, struct follow_state *state)
 {
     struct follow_state after;
     struct statx st;
+    say_what_counts(store);
     int error = look(store, state);
     if (error)
         neighbour_say(store, store->counter, "cannot be read", neighbour_reason(error));

@@ -158,7 +158,7 @@ bool journal_has(const struct store *store, uint64_t number)
 static int open_journal(struct store *store)
 {
     int fd = neighbour_open(store, store->journal, true);
-    if (!journal_is_none(fd) || io_unlink_at(store->folder, place_entry(store->journal)) < 0)
+    if (!journal_is_none(fd) || neighbour_remove(store, store->journal) < 0)
         return fd;
     store->standing.has_name = false; /* it may get the same inode */
     return neighbour_open(store, store->journal, true);
@@ -218,7 +218,7 @@ int journal_remove(struct store *store)
     char *path;
     int error = journal_find_own(store, &path);
     if (!error && path)
-        error = io_unlink_at(store->folder, place_entry(path));
+        error = neighbour_remove(store, path);
     error = error == -ENOENT ? 0 : error;
     if (error)
         store_say(store, NULL, "cannot remove the journal %s: %s", path ? path : store->journal,

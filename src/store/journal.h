@@ -74,7 +74,8 @@ struct journal {
     struct mark mark;
     struct difference difference;
     ino_t inode;
-    bool is_foreign; /* it lies where it was written, but not beside its file */
+    bool is_carried_out; /* it is just being: that is not interrupted */
+    bool is_foreign;     /* it lies where it was written, but not beside its file */
 };
 
 /* journal_read.c: the sum of n more bytes (XXH3 of 64 bits, its seed the sum of those before), of a
@@ -87,7 +88,7 @@ struct identity journal_swapped(struct identity identity);
 int journal_read_page(struct store *store, uint64_t number, uint64_t end, unsigned char *bytes);
 
 /* journal_read.c: calls a function for every record in turn; NULL: only reads them. -EILSEQ: the
- * journal is incomplete, or a record is out of range. */
+ * journal is incomplete, or a record is out of range; -EINTR: it is wanted no more. */
 typedef int (*page_action)(struct store *store, struct journal *journal,
                            const struct page_record *record);
 typedef int (*witness_action)(struct store *store, struct journal *journal,

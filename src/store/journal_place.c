@@ -67,9 +67,15 @@ int journal_find_own(const struct store *store, char **path)
 int journal_open_own(struct store *store, struct journal *journal)
 {
     char *path;
+    *journal = (struct journal){0};
     int error = journal_find_own(store, &path);
     if (!error)
-        error = path ? journal_open_named(store, store->folder, path, journal) : -ENOENT;
+        error = path ? journal_open_header(store, store->folder, path, journal) : -ENOENT;
+    journal->is_carried_out = true;
+    if (!error)
+        error = journal_walk(store, journal, NULL, NULL);
+    if (error)
+        journal_close(journal);
     free(path);
     return error;
 }
@@ -79,8 +85,12 @@ static int stand_aside(struct store *store, const struct header *header)
     char *aside = journal_name_aside(store, header->file.inode);
     if (!aside)
         return -ENOMEM;
-    int error =
-        io_rename_at(store->folder, place_entry(store->journal), store->folder, place_entry(aside));
+    int error = neighbour_may_go(store, store->journal);
+    if (!error)
+        error = neighbour_may_go(store, aside);
+    if (!error)
+        error = io_rename_at(store->folder, place_entry(store->journal), store->folder,
+                             place_entry(aside));
     if (error)
         store_say(store, NULL,
                   "the journal of another file is in the way, and cannot be renamed to %s: %s",
@@ -113,7 +123,7 @@ int journal_clear_way(struct store *store)
         return -EBUSY;
     }
     if (journal_is_none(error))
-        error = io_unlink_at(store->folder, place_entry(store->journal));
+        error = neighbour_remove(store, store->journal);
     return error == -ENOENT ? 0 : error;
 }
 

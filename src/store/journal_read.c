@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "common/interrupt.h"
 #include "common/io.h"
 #include "store/journal.h"
 
@@ -49,6 +51,16 @@ static int get(struct journal *journal, void *record, size_t n)
     return 0;
 }
 
+/* Whether it can have as many records as it says. */
+static bool has_room(struct journal *journal)
+{
+    const struct header *header = &journal->header;
+    struct stat st;
+    uint64_t pages = header->new_end / PAGE_BYTES + (header->new_end % PAGE_BYTES > 0);
+    return fstat(fileno(journal->file), &st) == 0 && header->n_pages <= pages &&
+           header->n_pages <= (uint64_t)st.st_size / sizeof(struct page_record);
+}
+
 static int get_header(struct journal *journal)
 {
     struct header stored;
@@ -73,7 +85,7 @@ static int get_header(struct journal *journal)
     bool is_of_other_version = is_journal && le32toh(stored.version) != JOURNAL_VERSION;
     bool sound = is_journal && !is_of_other_version && le32toh(stored.page_bytes) == PAGE_BYTES &&
                  journal->header.n_witnesses <= MAX_WITNESSES &&
-                 journal->header.new_end <= INT64_MAX;
+                 journal->header.new_end <= INT64_MAX && has_room(journal);
     if (!sound)
         journal->header = (struct header){0};
     return sound ? 0 : is_of_other_version ? -EPROTONOSUPPORT : -EILSEQ;
@@ -93,13 +105,23 @@ static int get_witness(struct journal *journal, struct witness *witness)
     return error || is_in(&journal->header, witness->number) ? error : -EILSEQ;
 }
 
+/* No sector has a sum of zero: so a file that has no bytes there, but a hole, is read no further. */
 static int get_page(struct journal *journal, struct page_record *record)
 {
+    uint32_t all = 0;
     int error = get(journal, record, sizeof(*record));
     record->number = le64toh(record->number);
-    for (size_t i = 0; i < SECTORS; i++)
+    for (size_t i = 0; i < SECTORS; i++) {
         record->sums[i] = le32toh(record->sums[i]);
-    return error || is_in(&journal->header, record->number) ? error : -EILSEQ;
+        all |= record->sums[i];
+    }
+    return error || (all && is_in(&journal->header, record->number)) ? error : -EILSEQ;
+}
+
+/* What is carried out is carried out to its end: it was read as a whole before. */
+static int may_go_on(const struct store *store, const struct journal *journal)
+{
+    return journal->is_carried_out ? 0 : store_is_interrupted(store) ? -EINTR : interrupt_check();
 }
 
 int journal_walk(struct store *store, struct journal *journal, witness_action on_witness,
@@ -114,7 +136,9 @@ int journal_walk(struct store *store, struct journal *journal, witness_action on
     }
     for (uint64_t i = 0; !error && i < journal->header.n_pages; i++) {
         struct page_record record;
-        error = get_page(journal, &record);
+        error = may_go_on(store, journal);
+        if (!error)
+            error = get_page(journal, &record);
         if (!error && on_page)
             error = on_page(store, journal, &record);
     }

@@ -55,14 +55,18 @@ static int write_page(struct store *store, struct journal *journal,
 
 static int keep_page(struct store *store, struct journal *journal, const struct page_record *record)
 {
-    (void)journal;
-    return pages_put(store, record->number, record->bytes, true);
+    off_t end = ftello(journal->file);
+    if (end < 0)
+        return -EIO;
+    return pages_keep(store, record->number, record->bytes, fileno(journal->file),
+                      end - PAGE_BYTES);
 }
 
 /* Followers are told before committed bytes change. */
 static int write_pages(struct store *store, struct journal *journal, uint64_t file_end)
 {
     int error = tell_followers(store);
+    journal->is_carried_out = true;
     if (!error)
         error = journal_walk(store, journal, NULL, write_page);
     if (!error)
@@ -136,6 +140,7 @@ static int forget(struct store *store, struct journal *journal)
              store->path);
     if (!store->writable)
         return 0;
+    journal->is_carried_out = true;
     int error = journal_walk(store, journal, NULL, write_as_it_is);
     if (!error)
         error = file_sync(store, false);
@@ -202,11 +207,11 @@ static int recover(struct store *store)
                      store->path);
         return error;
     }
-    if (error) {
+    if (error && error != -EINTR)
         store_say(store, NULL, "cannot read the journal %s: %s", journal_path(store),
                   neighbour_reason(error));
+    if (error)
         return error == -EPROTONOSUPPORT ? -EBUSY : error;
-    }
     error = replay(store, &journal);
     journal_close(&journal);
     return error;
@@ -240,7 +245,7 @@ int journal_overlay(struct store *store)
     int error = journal_open(store, &journal);
     if (error == -ENOENT || error == -EILSEQ)
         return 0;
-    if (error && error != -EPERM) /* which neighbour_check has logged */
+    if (error && error != -EPERM && error != -EINTR) /* neighbour_check has logged the first */
         neighbour_say(store, journal_path(store), "cannot be read", neighbour_reason(error));
     if (error)
         return error == -EPROTONOSUPPORT ? -EBUSY : error;

@@ -131,6 +131,7 @@ struct store {
     bool is_following, is_live, is_gone, has_state;
     uint64_t wanted_end; /* store_set_end */
     struct follow_state state;
+    bool counter_is_refused;    /* by who follows, which was said */
     atomic_bool is_interrupted; /* waits for the writer are to end */
     bool is_on_fuse;
     pthread_mutex_t hold_lock; /* guards the next two: */
@@ -335,9 +336,11 @@ int follow_read(struct store *store, uint64_t address, void *buffer, size_t n, s
  * written. */
 void follow_drop_cached(const struct store *store, int fd);
 
-/* commit_counter.c: its number, all zeros if there is none; another number, before committed bytes are
+/* commit_counter.c: its number, all zeros if there is none; -EPERM: nor is it to be trusted (neighbour_trust), which
+ * counter_check says, too. And another number, before committed bytes are
  * changed; and its end. */
 int counter_read(const struct store *store, char number[COUNTER_BYTES]);
+int counter_check(struct store *store);
 int counter_advance(struct store *store);
 void counter_remove(struct store *store);
 
@@ -363,6 +366,15 @@ int neighbour_stat(int folder, const char *path, struct stat *st);
  * with one name, of an owner who may write the store's file, and writable only for those who may.
  * -EPERM, which is logged; -errno. */
 int neighbour_check(struct store *store, int fd, const char *path);
+
+/* The same, without a word. *why: if it is -EPERM. Any thread. */
+int neighbour_trust(const struct store *store, int fd, const char **why);
+
+/* Whether root, for the owner of the store's file, may remove or replace a file beside it: it is his, or root's
+ * own, or he owns the folder. Others may do what the kernel lets them. 0, also if there is none; -EPERM; errors of
+ * neighbour_stat. And removes it then: errors of io_unlink_at. */
+int neighbour_may_go(const struct store *store, const char *path);
+int neighbour_remove(const struct store *store, const char *path);
 
 /* Logs that a file "cannot be trusted", or the like, and why: once, until that changes or
  * neighbour_forget is called. By the thread that changes the store, as all of these. */
@@ -492,6 +504,12 @@ int pages_apply(struct store *store, uint64_t end);
 /* Adds or replaces a page. -ENOMEM; -ENOSPC and other errors of write(2): the limit of pages in memory is
  * reached, and the disk does not take this one; must: a new one goes into memory then. */
 int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must);
+
+/* The same for a store that is only read, of a page that stands at this place of a journal: if there are many,
+ * and nobody can write the journal, they are read from there. -ENOMEM also: more memory than a quarter of the
+ * machine's, or 1 GiB, which is said; errors of fcntl(2). */
+int pages_keep(struct store *store, uint64_t number, const unsigned char *bytes, int journal,
+               off_t at);
 
 /* changed_pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the
  * file becomes pages. */

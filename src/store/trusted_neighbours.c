@@ -124,16 +124,43 @@ const char *neighbour_reason(int error)
                : strerror(-error);
 }
 
-int neighbour_check(struct store *store, int fd, const char *path)
+int neighbour_trust(const struct store *store, int fd, const char **why)
 {
     struct stat file = no_file, st;
     if ((store->fd >= 0 && fstat(store->fd, &file) < 0) || fstat(fd, &st) < 0)
         return -errno;
-    const char *why = reason(store, &file, fd, &st);
-    if (!why)
-        return 0;
-    neighbour_say(store, path, "cannot be trusted", why);
-    return -EPERM;
+    *why = reason(store, &file, fd, &st);
+    return *why ? -EPERM : 0;
+}
+
+int neighbour_check(struct store *store, int fd, const char *path)
+{
+    const char *why = NULL;
+    int error = neighbour_trust(store, fd, &why);
+    if (why)
+        neighbour_say(store, path, "cannot be trusted", why);
+    return error;
+}
+
+/* ---- Removing one ---- */
+
+/* As the kernel would not let them in a sticky folder, and other folders let them anyway. */
+int neighbour_may_go(const struct store *store, const char *path)
+{
+    struct stat file = no_file, folder, st;
+    int error = geteuid() == 0 ? neighbour_stat(store->folder, path, &st) : -ENOENT;
+    if (error)
+        return error == -ENOENT ? 0 : error;
+    if ((store->fd >= 0 && fstat(store->fd, &file) < 0) || fstat(store->folder, &folder) < 0)
+        return -errno;
+    bool is_own = st.st_uid == 0 || st.st_uid == file.st_uid || folder.st_uid == file.st_uid;
+    return is_own ? 0 : -EPERM;
+}
+
+int neighbour_remove(const struct store *store, const char *path)
+{
+    int error = neighbour_may_go(store, path);
+    return error ? error : io_unlink_at(store->folder, place_entry(path));
 }
 
 /* ---- Opening one to be written ---- */

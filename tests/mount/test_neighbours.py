@@ -3,6 +3,7 @@ counter: none of it changes the file or another one, or is followed anywhere."""
 import ctypes
 import errno
 import os
+import pathlib
 import shutil
 import socket
 import stat
@@ -15,11 +16,13 @@ import pytest
 
 from conftest import BUILD, SPARSEFS, unmount
 from silent_fuse import silent
+from test_worker import is_sanitized
 from test_writing import kill
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has two users")
 
 DAEMON, NOBODY = 1, 65534  # users of that number have groups of that number
+INVERTED = bytes(255 - byte for byte in range(256))
 ANSWER_SECONDS = 60  # only what waits for good takes so long
 CONTENT = np.arange(1024, dtype="<u2").tobytes()
 
@@ -182,6 +185,96 @@ def test_a_journal_that_is_mounted_upon_while_its_file_is_followed(mounts, path)
         answers(mount, "sh", "-c", 'until grep -q "something is mounted there" "$0"; do sleep 0.01; done', log)
     journal.unlink()
     answers(mount, "sh", "-c", 'until ls "$0" | grep -qx one; do sleep 0.01; done', mount.root)
+
+
+HOLE_BYTES = 1 << 43
+
+
+def journal_of_a_hole(path):
+    """As its owner may leave it: a header, and records that are no bytes."""
+    journal = beside(path, ".journal")
+    with open(journal, "wb") as f:
+        f.write(struct.pack("<8sIIQQQQQQQQ", b"sfsjourn", 4, 4096, 0, HOLE_BYTES // 4200, path.stat().st_size,
+                            HOLE_BYTES, 1, 1, 2, 2))
+        f.truncate(HOLE_BYTES)
+    return journal
+
+
+@pytest.mark.parametrize("options", ["ro", "rw", "follow"])
+def test_a_journal_that_is_a_hole(mounts, path, options):
+    """It is none: nobody reads it to its end."""
+    journal_of_a_hole(path)
+    mount = mounts(path, options, expect_log=True)
+    assert answers(mount, "ls", mount.root).split() == ["d"]
+    assert answers(None, BUILD / "sparsectl", "info", path)
+
+
+def test_a_journal_that_is_a_hole_in_a_folder(mounts, path):
+    mount = mounts(path.parent, expect_log=True)
+    journal_of_a_hole(path)
+    assert answers(mount, "ls", mount / "a.h5").split() == ["d"]
+
+
+def test_a_large_journal_is_not_read_into_memory(mounts, tmp_path):
+    """A mount that only reads finds what was committed in the journal, and leaves most of it there."""
+    path = tmp_path / "a.h5"
+    side = 4096
+    with h5py.File(path, "w") as f:
+        f["d"] = np.arange(3 * side * side, dtype="<u2").reshape(3, side, side)
+    os.truncate(path, (path.stat().st_size + 4095) // 4096 * 4096)
+    content = path.read_bytes()
+    numbers = [i * 7 % 24571 + 1 for i in range(len(content) // 4096 - 8)]  # in no order
+    assert len(set(numbers)) == len(numbers)
+    beside(path, ".journal").write_bytes(forged(path, 0, numbers))
+    mount = mounts(path, "ro", "direct_io", expect_log=True)
+    assert f"a journal of {len(numbers)} pages was replayed in memory" in mount.log()
+    shown = bytearray(content)
+    for number in numbers:
+        shown[4096 * number:4096 * (number + 1)] = content[4096 * number:4096 * (number + 1)].translate(INVERTED)
+    with h5py.File(path) as f:
+        begin = f["d"].id.get_offset()
+    for frame in range(3):
+        at = begin + frame * 2 * side * side
+        assert (mount / f"d/frames/{frame}.raw").read_bytes() == shown[at:at + 2 * side * side], frame
+    status = pathlib.Path(f"/proc/{mount.process.pid}/status").read_text()
+    if not is_sanitized():
+        assert int(status.split("VmHWM:")[1].split()[0]) << 10 < len(content), status
+
+
+def test_counters_of_strangers_do_not_count(mounts, path):
+    """In a folder where everybody may make files: who follows the file is not held by it, and says so once."""
+    counter = beside(path, ".commits")
+    counter.write_text(f"{7:020}")
+    os.chown(counter, NOBODY, NOBODY)
+    mount = mounts(path, "ro", "follow=0.05", expect_log=True)
+    for name in "one", "two":
+        with h5py.File(path, "a") as f:
+            f[name] = 1
+        answers(mount, "sh", "-c", 'until ls "$0" | grep -qx "$1"; do sleep 0.01; done', mount.root, name)
+    assert mount.log().count(f"{counter} cannot be trusted") == 1, mount.log()
+
+
+@pytest.mark.parametrize("ending", [".commits", ".journal"])
+def test_files_of_others_are_not_removed_for_an_owner(mounts, path, ending):
+    """In a sticky folder the owner of the HDF5 file could not remove them either."""
+    os.chown(path, NOBODY, NOBODY)
+    os.chown(path.parent, DAEMON, DAEMON)
+    kept = beside(path, ending)
+    mount = mounts(path.parent, "default", "allow_other", expect_log=True)
+    with open(mount / "a.h5/d/frames/1.raw", "r+b", buffering=0) as frame:
+        kept.write_text("mine")
+        os.chown(kept, DAEMON, DAEMON)
+        os.chmod(kept, 0o600)
+        with pytest.raises(OSError):
+            frame.write(CONTENT)
+            os.fsync(frame.fileno())
+        assert kept.read_text() == "mine" and str(kept) in mount.log()
+        kept.unlink()
+        frame.seek(0)
+        frame.write(CONTENT)
+        os.fsync(frame.fileno())
+    mount.unmount()
+    check(mounts, path)
 
 
 WITHOUT_RIGHTS = "-dac_override,-dac_read_search,-fowner"  # of root: an ordinary user may not mount everywhere
@@ -448,18 +541,22 @@ def journal_sum(*records):
     return total
 
 
-def forged(path, self_inode):
-    """What anybody who may read a file can make: a journal by which its dataset becomes something else, right
+def forged(path, self_inode, numbers=(1,)):
+    """What anybody who may read a file can make: a journal by which some pages become what they are not, right
     in every sum."""
-    content, number = path.read_bytes(), 1
+    content = path.read_bytes()
     assert len(content) % 4096 == 0 and len(content) > 2 * 4096
-    page = content[4096 * number:4096 * (number + 1)]
-    header = b"sfsjourn" + struct.pack("<IIQQQQQQQQ", 4, 4096, 1, 1, len(content), len(content),
+    header = b"sfsjourn" + struct.pack("<IIQQQQQQQQ", 4, 4096, 1, len(numbers), len(content), len(content),
                                        path.stat().st_ino, 0, self_inode, 0)
     witness = struct.pack("<QQ", 0, journal_sum(content[:4096]))
+    records = [page_record(number, content[4096 * number:4096 * (number + 1)]) for number in numbers]
+    return b"".join([header, bytes(64), witness, *records,
+                     struct.pack("<Q", journal_sum(header, witness, *records))])
+
+
+def page_record(number, page):
     sums = [journal_sum(page[i:i + 512]) & 0xffffffff for i in range(0, 4096, 512)]
-    record = struct.pack("<Q8I", number, *sums) + bytes(byte ^ 0xff for byte in page)
-    return header + bytes(64) + witness + record + struct.pack("<Q", journal_sum(header, witness, record))
+    return struct.pack("<Q8I", number, *sums) + page.translate(INVERTED)
 
 
 def pad(path):

@@ -616,6 +616,37 @@ static void a_journal_of_any_other_length_is_discarded(void **state)
     }
 }
 
+static long steps_wanted;
+
+static bool is_wanted_no_more(void *context)
+{
+    (void)context;
+    return steps_wanted-- <= 0;
+}
+
+/* Who opens the file may give up at any page: then the journal stays, and counts for the next one. */
+static void a_journal_is_read_as_long_as_it_is_wanted(void **state)
+{
+    (void)state;
+    make_complete_journal();
+    struct store *store;
+    for (int writable = 0; writable < 2; writable++) {
+        int error = -EINTR;
+        long step = 0;
+        copy_whole();
+        for (; error; step++) {
+            steps_wanted = step;
+            sfs_set_interrupt(is_wanted_no_more, NULL);
+            error = (writable ? store_open_writable : store_open)("crash", &store);
+            sfs_set_interrupt(NULL, NULL);
+            assert_true(!error || error == -EINTR);
+            assert_true(!error || exists("crash.journal"));
+        }
+        assert_true(step > 10 && is_equal(store, &after));
+        store_close(store);
+    }
+}
+
 /* Where in a journal its mark stands, which is not part of what it says; and its version. */
 #define MARK        80
 #define MARK_END    144
@@ -1705,6 +1736,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(changed_bytes_are_not_lent_from_the_file),
           cmocka_unit_test(a_crash_at_any_step_leaves_the_old_or_the_new_state),
           cmocka_unit_test(a_journal_of_any_other_length_is_discarded),
+          cmocka_unit_test(a_journal_is_read_as_long_as_it_is_wanted),
           cmocka_unit_test(a_journal_with_a_wrong_byte_is_discarded),
           cmocka_unit_test(a_journal_half_carried_out_is_replayed),
           cmocka_unit_test(a_journal_of_another_file_is_refused_and_kept),
