@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
+#include <unistd.h>
 
 #include "common/cpu_limit.h"
 #include "common/load_stdin_or_gzip.h"
@@ -18,6 +19,7 @@
 #include "common/thread.h"
 #include "config.h"
 #include "dataset/files_together.h"
+#include "fs/daemon/ask_as_mounter.h"
 #include "fs/daemon/detach.h"
 #include "fs/daemon/last_messages.h"
 #include "fs/daemon/loop.h"
@@ -433,6 +435,8 @@ int main(int argc, char **argv)
     sfs_leave_hdf5_at_exit();
     if (!daemon_fill_descriptors())
         return EXIT_SYSTEM;
+    if (argc > 1 && strcmp(argv[1], ASK_AS_MOUNTER) == 0)
+        _exit(ask_as_mounter(argc - 2, argv + 2));
     int status = options_parse(argc, argv, &options);
     atomic_store(&log_level, options.log_level);
     sfs_set_log(log_line, options.log_level > LOG_INFO ? options.log_level : LOG_INFO);
