@@ -136,8 +136,7 @@ static const struct entry *find(const struct entries *entries, int id)
     return NULL;
 }
 
-/* The number of the mount that a descriptor is on; -1: it cannot be told. */
-static int mount_of(int fd)
+int mounts_number(int fd)
 {
     char path[40], line[128];
     int id = -1;
@@ -155,7 +154,8 @@ bool mounts_is_on_way(int fd, int to)
 {
     struct entries entries;
     read_entries(&entries);
-    const struct entry *mount = find(&entries, mount_of(fd)), *at = find(&entries, mount_of(to));
+    const struct entry *mount = find(&entries, mounts_number(fd)),
+                       *at = find(&entries, mounts_number(to));
     bool is_on_way = mount && at && strcmp(mount->device, at->device) == 0;
     for (size_t i = 0; mount && at && !is_on_way && i < entries.n; i++) {
         is_on_way = at == mount;

@@ -28,6 +28,9 @@ void mounts_end(struct mounts *mounts);
  * be read though there is one. */
 int mounts_is_sparsefs(unsigned major, unsigned minor);
 
+/* The number (in the table) of the mount that a descriptor is on; -1: it cannot be told. No file system is asked. */
+int mounts_number(int fd);
+
 /* Whether the mount that a descriptor is on is passed on the way from the root to that of another one, is that
  * itself, or has the same file system. No file system is asked. False also: it cannot be told. */
 bool mounts_is_on_way(int fd, int to);

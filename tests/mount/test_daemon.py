@@ -3,6 +3,7 @@ import concurrent.futures
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import termios
 import time
 
 import h5py
@@ -748,3 +750,66 @@ def test_messages_are_shown_in_the_mount(mounts, tmp_path):
     for n, text in zip(range(1199, -1, -1), reversed(lines())):
         assert re.match(line, text) and f"/elsewhere?/{n:04}.h5: -o external_links" in text
     assert mount.log() == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="users' mounts are made by fusermount3")
+@pytest.mark.parametrize("folder", ["mnt", "a/mnt"], ids=["itself", "above"])
+def test_a_mount_point_that_is_exchanged(small, tmp_path, folder):
+    """While the file is opened (here read from a pipe), and while it is mounted, whoever owns the mount point, or a
+    directory above it, puts a link in its place. What was looked at is mounted on, and unmounted in the end."""
+    mountpoint, victim = tmp_path / folder, tmp_path / "victim"
+    mountpoint.mkdir(parents=True)
+    exchanged, renamed = tmp_path / pathlib.Path(folder).parts[0], tmp_path / "renamed"
+    (victim / "mnt").mkdir(parents=True)
+    leads_to = victim if folder != "mnt" else victim / "mnt"
+    (victim / "mnt/passwd").write_text("root's")
+    content = small.read_bytes()
+    process = subprocess.Popen([SPARSEFS, "-f", "-o", "ro", "-", mountpoint], stdin=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    mounted = renamed / mountpoint.relative_to(exchanged)
+    try:
+        process.stdin.write(content[:100])
+        process.stdin.flush()
+        waiting = ctypes.c_int(1)
+        while waiting.value:  # until it is read
+            assert process.poll() is None
+            fcntl.ioctl(process.stdin, termios.FIONREAD, waiting)
+        exchanged.rename(renamed)
+        exchanged.symlink_to(leads_to)
+        process.stdin.write(content[100:])
+        process.stdin.close()
+        wait_until(lambda: is_mounted(mounted) or is_mounted(victim / "mnt") or process.poll() is not None)
+        assert is_mounted(mounted) and not is_mounted(victim / "mnt")
+        assert (mounted / "d").is_dir()
+        subprocess.run(["mount", "-t", "tmpfs", "none", victim / "mnt"], check=True)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(START_SECONDS) == 0
+        assert is_mounted(victim / "mnt") and not is_mounted(mounted)
+    finally:
+        process.kill()
+        process.wait()
+        for path in mounted, victim / "mnt":
+            while is_mounted(path):
+                subprocess.run(["umount", "-i", "-l", path], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="users' mounts are made by fusermount3")
+def test_a_mount_point_that_is_itself_mounted(mounts, small, tmp_path):
+    """Below it: that stays."""
+    mountpoint = tmp_path / "mnt0"
+    mountpoint.mkdir()
+
+    def types():
+        with open("/proc/self/mountinfo") as table:
+            return [line.split(" - ")[1].split()[0] for line in table if line.split()[4] == str(mountpoint)]
+
+    subprocess.run(["mount", "-t", "tmpfs", "none", mountpoint], check=True)
+    try:
+        mount = mounts(small, "ro")
+        wait_until(lambda: types() == ["tmpfs", "fuse.sparsefs"])
+        assert (mountpoint / "d").is_dir()
+        mount.process.send_signal(signal.SIGTERM)
+        assert mount.wait() == 0 and types() == ["tmpfs"]
+    finally:
+        while types():
+            subprocess.run(["umount", "-i", "-l", mountpoint], check=True)

@@ -3,6 +3,8 @@
 Everything happens in mount and pid namespaces of its own, over which the staged installation is
 laid: the machine's /sbin, /etc/fstab and mounts stay as they are, and when the test runner ends,
 however it does, the kernel ends the daemons and takes the mounts away."""
+import contextlib
+import errno
 import functools
 import json
 import os
@@ -548,6 +550,95 @@ def test_umount_does_not_ask_another_mount(machine, source):
         machine.check("sh", "-c", f"kill -CONT {pid}")
     assert "another mount is there now" in machine.check("cat", "/run/said").stdout
     assert machine.mounted(mnt)[0] == "tmpfs"
+
+
+@contextlib.contextmanager
+def tracing_fuse(machine, mnt, *arguments):
+    """A mount of a user who tries to take over whoever looks into it. What it has seen is in /run/said."""
+    fuse = machine.start("sh", "-c", 'exec /usr/bin/python3 "$@" >/run/said', "sh",
+                         TOP / "tests/mount/tracing_fuse.py", mnt, *map(str, arguments))
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not machine.mounted(mnt) or machine.check("cat", "/run/said").stdout == "":
+            assert fuse.poll() is None and time.monotonic() < deadline
+        yield fuse
+    finally:
+        if fuse.poll() is None:
+            kill_started(fuse)
+
+
+@pytest.mark.parametrize("error", [0, errno.EIO], ids=["committed", "failed"])
+def test_umount_by_root_of_a_mount_that_takes_over_who_looks_into_it(machine, error):
+    """Root asks as the user who mounted, by processes of which that user can have nothing; a commit that fails is told
+    all the same."""
+    mnt = machine.directory()
+    with tracing_fuse(machine, mnt, error) as fuse:
+        done = machine.run("umount.sparsefs", "-v", mnt)
+        said = [json.loads(line) for line in machine.check("cat", "/run/said").stdout.splitlines()[1:]]
+        assert {name for name, *_ in said} >= {"LOOKUP", "OPEN", "READ", "OPENDIR", "FSYNCDIR"}, done
+        for name, uid, command, reached in said:
+            assert (uid, reached) == (65534, []), (name, command)
+        assert done.returncode == (32 if error else 0), done
+        if error:
+            assert "what was written could not be committed" in done.stderr and machine.mounted(mnt)
+            machine.check("umount.sparsefs", "-f", mnt)
+        else:
+            assert re.search(r"the daemon \(pid \d+\) has ended", done.stdout)
+        assert machine.mounted(mnt) is None
+        assert fuse.wait(SECONDS) == 0
+
+
+def test_umount_by_root_runs_no_program_of_the_mounts_directory(machine, tmp_path):
+    """Where sparsefs is not found the mount stays, and nothing is run that lies beside it."""
+    machine.check("mkdir", "-p", "/run/p/@bindir@", "/run/p/bin", "/run/p/mount-helpers", "/run/p/mnt")
+    for folder in "@bindir@", "bin", ".":
+        machine.check("sh", "-c", f"printf '#!/bin/sh\\ntouch /run/ran\\n' >/run/p/{folder}/sparsefs && "
+                      f"chmod 755 /run/p/{folder}/sparsefs")
+    (tmp_path / "mount-helpers").mkdir()
+    shutil.copy(HELPERS / "umount.sparsefs", tmp_path / "mount-helpers")
+    without = f"cd {tmp_path} && PATH=/usr/sbin:/usr/bin:/sbin:/bin:. exec sh mount-helpers/umount.sparsefs"
+    if machine.run("sh", "-c", "PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v sparsefs").returncode == 0:
+        pytest.skip("sparsefs is installed where other programs are")
+    with tracing_fuse(machine, "/run/p/mnt", 0):
+        done = machine.run("sh", "-c", f"{without} /run/p/mnt")
+        assert done.returncode == 32 and "not unmounted: sparsefs" in done.stderr and "-f goes without" in done.stderr
+        assert machine.mounted("/run/p/mnt")
+        machine.check("sh", "-c", f"{without} -f /run/p/mnt")
+    assert machine.run("test", "-e", "/run/ran").returncode != 0
+
+
+def test_umount_does_not_wait_for_the_daemon_of_another_user(machine, source):
+    """A user's mount names a sparsefs of root's."""
+    mnt, other = machine.directory(), machine.directory("/run/other")
+    machine.check("mount.sparsefs", "-o", "ro", source, other)
+    pid = machine.daemon(other)
+    with tracing_fuse(machine, mnt, 0, pid):
+        done = machine.check("umount.sparsefs", "-v", mnt)
+    assert f"process {pid}, which the mount names as its daemon, is no sparsefs of who has mounted" in done.stdout
+    machine.check("umount", other)
+
+
+def test_what_root_asks_as_another_user(machine, source):
+    """Only of the mount that it was told, and never as root."""
+    mnt = machine.directory()
+    ask = [install_directory("bindir") / "sparsefs", "--as-mounter"]
+    with tracing_fuse(machine, mnt, 0):
+        number = machine.check("sh", "-c", f"grep ' {mnt} ' /proc/self/mountinfo").stdout.split()[0]
+        assert machine.check(*ask, "65534:65534", "pid", number, mnt).stdout.strip().isdigit()
+        machine.check(*ask, "65534:65534", "commit", number, mnt)
+        for arguments in (("0:0", "pid", number, mnt), ("65534:65534", "pid", "1", mnt),
+                          ("65534:65534", "commit", "1", mnt), ("65534:65534", "commit", number, "/run"),
+                          ("65534", "pid", number, mnt), ("65534:65534", "pid", number)):
+            done = machine.run(*ask, *arguments)
+            assert (done.returncode != 0, done.stdout) == (True, ""), arguments
+        machine.check("umount.sparsefs", mnt)
+    machine.check("chmod", "777", "/run")
+    machine.check("cp", source, "/run/run42.h5")
+    device, inode = map(int, machine.check("stat", "-c", "%d %i", "/run/run42.h5").stdout.split())
+    locked = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}\n"
+    assert machine.check(*ask, "65534:65534", "lock", "/run/run42.h5").stdout == locked
+    machine.check("chmod", "700", "/run")
+    assert machine.run(*ask, "65534:65534", "lock", "/run/run42.h5").returncode != 0
 
 
 def test_umount_takes_no_source_for_the_mount(machine, source):

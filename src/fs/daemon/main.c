@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
+#include <unistd.h>
 
 #include "common/cpu_limit.h"
 #include "common/load_stdin_or_gzip.h"
@@ -18,6 +19,7 @@
 #include "common/thread.h"
 #include "config.h"
 #include "dataset/files_together.h"
+#include "fs/daemon/ask_as_mounter.h"
 #include "fs/daemon/detach.h"
 #include "fs/daemon/last_messages.h"
 #include "fs/daemon/loop.h"
@@ -95,7 +97,7 @@ static void raise_readahead(dev_t device)
 }
 
 struct starting {
-    const struct options *options;
+    const struct mounted_here *mounted;
     struct loop *loop;
     dev_t below; /* what the mount point shows while nothing is mounted there */
     pthread_t thread;
@@ -108,6 +110,7 @@ struct starting {
 
 struct asking {
     const char *path;
+    bool by_descriptor; /* nothing is asked that a link leads to */
     struct stat st;
     int error;
 };
@@ -118,42 +121,51 @@ static void *ask(void *data)
 {
     struct asking *asking = data;
     keeper_leave_descriptors();
-    asking->error = stat(asking->path, &asking->st) < 0 ? errno : 0;
+    int fd = asking->by_descriptor ? mountpoint_open(asking->path) : -1;
+    int failed = asking->by_descriptor ? fstat(fd, &asking->st) : stat(asking->path, &asking->st);
+    asking->error = failed >= 0 ? 0 : asking->by_descriptor && fd < 0 ? ESTALE : errno;
+    if (fd >= 0)
+        close(fd);
     return NULL;
 }
 
 /* Asks the mount for its root, as a user would: an answer proves that it works. */
 static int ask_for_root(const struct starting *starting, struct stat *st)
 {
-    struct asking asking = {.path = starting->options->mountpoint};
+    const struct options *options = starting->mounted->options;
+    char *where = mountpoint_where(options);
+    struct asking asking = {.path = where ? where : options->mountpoint,
+                            .by_descriptor = where && starting->mounted->by_descriptor};
     pthread_t thread;
     int error = thread_start(&thread, ask, &asking);
-    if (error)
-        return error;
-    pthread_join(thread, NULL);
-    *st = asking.st;
-    return asking.error;
+    if (!error) {
+        pthread_join(thread, NULL);
+        *st = asking.st;
+        error = asking.error;
+    }
+    free(where);
+    return error;
 }
 
 static void *watch_start(void *data)
 {
     struct starting *starting = data;
+    const struct options *options = starting->mounted->options;
     struct stat st = {.st_dev = starting->below};
-    bool has_path = !mountpoint_is_descriptor(starting->options->mountpoint);
+    bool has_path = !mountpoint_is_descriptor(options->mountpoint);
     int error = has_path ? ask_for_root(starting, &st) : 0;
     starting->interrupted = atomic_load(&starting->ended);
     if (starting->interrupted)
         return NULL;
     if (error) {
         starting->failed = true;
-        log_error("%s: the mount does not answer: %s", starting->options->mountpoint,
-                  strerror(error));
+        log_error("%s: the mount does not answer: %s", options->mountpoint, strerror(error));
         loop_end(starting->loop);
         return NULL;
     }
     if (st.st_dev != starting->below) /* else it was unmounted again meanwhile */
         raise_readahead(st.st_dev);
-    if (!starting->options->foreground) {
+    if (!options->foreground) {
         openlog("sparsefs", LOG_PID, LOG_DAEMON);
         atomic_store(&use_syslog, true);
     }
@@ -170,11 +182,12 @@ static void end_notify(struct mount *mount)
     mount->keeper = NULL;
 }
 
-static int serve(struct fuse_session *session, struct mount *mount, dev_t below)
+static int serve(struct fuse_session *session, struct mount *mount,
+                 const struct mounted_here *mounted, dev_t below)
 {
     struct loop *loop = mount->loop;
     const struct options *options = mount->options;
-    struct starting starting = {.options = options, .loop = loop, .below = below};
+    struct starting starting = {.mounted = mounted, .loop = loop, .below = below};
     int status = 0;
     if (mount->is_writable)
         status =
@@ -190,7 +203,7 @@ static int serve(struct fuse_session *session, struct mount *mount, dev_t below)
     status = status ? status : error;
     end_notify(mount);
     atomic_store(&starting.ended, true); /* running calls end early */
-    fuse_session_unmount(session);
+    mountpoint_unmount(mounted, session);
     if (starting.started)
         pthread_join(starting.thread, NULL);
     if (status < 0)
@@ -240,15 +253,16 @@ static int mount_and_serve(struct mount *mount, struct options *options)
     if (!session)
         return EXIT_USAGE;
     struct stat below = {0};
+    struct mounted_here mounted;
     bool has_path = !mountpoint_is_descriptor(options->mountpoint);
     int error = loop_create(session, options->threads, &mount->loop);
-    if (!error && has_path && stat(options->mountpoint, &below) < 0)
+    if (!error && has_path && fstat(options->mountpoint_fd, &below) < 0)
         error = -errno;
     if (error) {
         daemon_fail(options->mountpoint, strerror(-error));
         status = EXIT_SYSTEM;
-    } else if (fuse_session_mount(session, options->mountpoint) == 0) {
-        status = serve(session, mount, below.st_dev);
+    } else if (mountpoint_mount(options, session, &mounted) == 0) {
+        status = serve(session, mount, &mounted, below.st_dev);
     } else if (has_path) {
         mountpoint_explain(options->allow_other || options->allow_root);
     }
@@ -393,7 +407,7 @@ static int start(struct options *options)
     if (!status)
         status = look_for_folder(options);
     if (!status)
-        status = mountpoint_check(options->mountpoint, options->nonempty);
+        status = mountpoint_check(options);
     if (status)
         return status;
     if (!options->foreground) {
@@ -433,6 +447,8 @@ int main(int argc, char **argv)
     sfs_leave_hdf5_at_exit();
     if (!daemon_fill_descriptors())
         return EXIT_SYSTEM;
+    if (argc > 1 && strcmp(argv[1], ASK_AS_MOUNTER) == 0)
+        _exit(ask_as_mounter(argc - 2, argv + 2));
     int status = options_parse(argc, argv, &options);
     atomic_store(&log_level, options.log_level);
     sfs_set_log(log_line, options.log_level > LOG_INFO ? options.log_level : LOG_INFO);

@@ -4,23 +4,29 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "common/mounts.h"
 #include "fs/daemon/detach.h"
 #include "fs/daemon/options.h"
 #include "fs/fuse.h"
 
 #define FUSE_SUPER_MAGIC 0x65735546
-#define FUSE_DEVICE      "/dev/fuse"
-#define MOUNT_PROGRAM    "fusermount3"
-#define CONFIGURATION    "/etc/fuse.conf"
-#define OTHER_WAYS       "mount as root, or in a user namespace: unshare --user --map-root-user --mount"
+#define DESCRIPTOR_NAME  64
+#define MOST_TRIES       100 /* while its path changes */
+
+#define FUSE_DEVICE   "/dev/fuse"
+#define MOUNT_PROGRAM "fusermount3"
+#define CONFIGURATION "/etc/fuse.conf"
+#define OTHER_WAYS    "mount as root, or in a user namespace: unshare --user --map-root-user --mount"
 
 bool mountpoint_is_descriptor(const char *mountpoint)
 {
@@ -29,26 +35,27 @@ bool mountpoint_is_descriptor(const char *mountpoint)
     return sscanf(mountpoint, "/dev/fd/%u%n", &fd, &n) == 1 && mountpoint[n] == '\0';
 }
 
-static bool is_empty_directory(const char *path, int *error)
+static bool is_empty_directory(int fd, int *error)
 {
-    struct dirent **names;
-    int n = scandir(path, &names, NULL, NULL);
-    *error = n < 0 ? errno : 0;
-    for (int i = 0; i < n; i++)
-        free(names[i]);
-    if (n >= 0)
-        free(names);
+    int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), n = 0;
+    DIR *directory = own < 0 ? NULL : fdopendir(own);
+    *error = directory ? 0 : errno;
+    if (directory) {
+        while (n <= 2 && readdir(directory))
+            n++;
+        closedir(directory);
+    } else if (own >= 0) {
+        close(own);
+    }
     return n <= 2;
 }
 
-int mountpoint_check(const char *path, bool may_be_full)
+static int check(int fd, const char *path, bool may_be_full)
 {
     struct stat st;
     struct statfs fs;
     int error = 0;
-    if (mountpoint_is_descriptor(path))
-        return 0;
-    if (stat(path, &st) < 0 || statfs(path, &fs) < 0)
+    if (fd < 0 || fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
         return daemon_fail(path,
                            errno == ENOTCONN
                                ? "the daemon of an earlier mount here has died: unmount it first"
@@ -57,13 +64,124 @@ int mountpoint_check(const char *path, bool may_be_full)
         return daemon_fail(path, "the mount point is not a directory");
     if (fs.f_type == FUSE_SUPER_MAGIC && st.st_ino == FUSE_ROOT_ID)
         return daemon_fail(path, "the mount point is busy: something is mounted there already");
-    if (!may_be_full && !is_empty_directory(path, &error))
+    if (!may_be_full && !is_empty_directory(fd, &error))
         return daemon_fail(path, "the mount point is not empty (-o nonempty mounts over it)");
     if (!error || may_be_full)
         return 0;
     daemon_fail(path, strerror(error));
     return error == EACCES ? EXIT_USAGE : EXIT_MOUNT_FAILED;
 }
+
+int mountpoint_check(struct options *options)
+{
+    if (mountpoint_is_descriptor(options->mountpoint))
+        return 0;
+    options->mountpoint_fd = open(options->mountpoint, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    char *where = mountpoint_where(options);
+    if (where) {
+        free(options->mountpoint);
+        options->mountpoint = where;
+    }
+    return check(options->mountpoint_fd, options->mountpoint, options->nonempty);
+}
+
+/* ---- The directory, whatever its path is ---- */
+
+/* The path of a descriptor of this thread. */
+static char *path_of(int fd)
+{
+    char link[48], path[PATH_MAX];
+    snprintf(link, sizeof(link), "/proc/thread-self/fd/%d", fd);
+    ssize_t n = fd < 0 ? -1 : readlink(link, path, sizeof(path));
+    return n > 0 && n < (ssize_t)sizeof(path) && path[0] == '/' ? strndup(path, (size_t)n) : NULL;
+}
+
+char *mountpoint_where(const struct options *options)
+{
+    return path_of(options->mountpoint_fd);
+}
+
+int mountpoint_open(const char *where)
+{
+    int fd = open(where, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    char *path = path_of(fd);
+    bool is_there = path && strcmp(path, where) == 0;
+    free(path);
+    if (fd >= 0 && !is_there) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* What is mounted on the directory, and has that number, if one is known. */
+static int open_mounted(const struct options *options, int number)
+{
+    int fd = -1;
+    for (unsigned i = 0; i < MOST_TRIES && fd < 0; i++) {
+        char *where = mountpoint_where(options);
+        fd = where ? mountpoint_open(where) : -1;
+        free(where);
+    }
+    int found = fd < 0 ? -1 : mounts_number(fd);
+    if (found >= 0 && found != mounts_number(options->mountpoint_fd) &&
+        (number < 0 || found == number))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* A name of the descriptor for libfuse and for what that may run. (The pid is the one that this /proc has.) */
+static bool name_descriptor(int fd, char name[DESCRIPTOR_NAME])
+{
+    char self[16];
+    ssize_t n = fd < 0 ? -1 : readlink("/proc/self", self, sizeof(self));
+    if (n <= 0 || n == sizeof(self))
+        return false;
+    snprintf(name, DESCRIPTOR_NAME, "/proc/%.*s/fd/%d", (int)n, self, fd);
+    return true;
+}
+
+int mountpoint_mount(const struct options *options, struct fuse_session *session,
+                     struct mounted_here *mounted)
+{
+    char name[DESCRIPTOR_NAME];
+    *mounted = (struct mounted_here){.options = options, .number = -1};
+    mounted->by_descriptor =
+        geteuid() == 0 && !options->auto_unmount && name_descriptor(options->mountpoint_fd, name);
+    int error = fuse_session_mount(session, mounted->by_descriptor ? name : options->mountpoint);
+    int fd = error || !mounted->by_descriptor ? -1 : open_mounted(options, -1);
+    if (fd >= 0) {
+        mounted->number = mounts_number(fd);
+        close(fd);
+    }
+    return error;
+}
+
+/* libfuse unmounts what has the name that it has mounted on: after this the mount itself, if that is still there,
+ * else something that is no mount. */
+static void give_name_to_mount(const struct mounted_here *mounted)
+{
+    int fd = open_mounted(mounted->options, mounted->number);
+    if (fd < 0)
+        fd = eventfd(0, EFD_CLOEXEC);
+    if (fd < 0 || dup3(fd, mounted->options->mountpoint_fd, O_CLOEXEC) < 0)
+        close(mounted->options->mountpoint_fd);
+    if (fd >= 0)
+        close(fd);
+}
+
+void mountpoint_unmount(const struct mounted_here *mounted, struct fuse_session *session)
+{
+    if (mounted->by_descriptor)
+        give_name_to_mount(mounted);
+    fuse_session_unmount(session);
+    if (mounted->by_descriptor)
+        close(mounted->options->mountpoint_fd);
+}
+
+/* ---- Why it failed ---- */
 
 /* Finds a program as execvp does. */
 static bool find_program(const char *name, char *path, size_t n, struct stat *st)

@@ -277,10 +277,9 @@ static const char *const ignored[] = {
     "noowner",  NULL};
 
 /* libfuse and the kernel take these. */
-static const char *const passed_on[] = {"suid",        "nosuid",       "dev",       "nodev",
-                                        "exec",        "noexec",       "max_read=", "auto_unmount",
-                                        "fsname=",     "subtype=",     "context=",  "fscontext=",
-                                        "defcontext=", "rootcontext=", NULL};
+static const char *const passed_on[] = {
+    "suid",    "nosuid",   "dev",      "nodev",      "exec",        "noexec",       "max_read=",
+    "fsname=", "subtype=", "context=", "fscontext=", "defcontext=", "rootcontext=", NULL};
 
 static void set_writing(struct options *options, bool writing)
 {
@@ -314,6 +313,9 @@ static int take_option(struct options *options, const char *option)
         return 1;
     } else if (!strcmp(option, "allow_root")) {
         options->allow_root = true;
+        return 1;
+    } else if (!strcmp(option, "auto_unmount")) {
+        options->auto_unmount = true;
         return 1;
     } else if (!strcmp(option, "follow"))
         options->follow = DEFAULT_FOLLOW;
@@ -374,6 +376,7 @@ int options_parse(int argc, char **argv, struct options *options)
 {
     unsigned processors = thread_processors();
     *options = (struct options){
+        .mountpoint_fd = -1,
         .frame_rank = -1,
         .views = DEFAULT_VIEWS,
         .log_level = LOG_WARNING,

@@ -22,8 +22,9 @@ enum {
 /* As sparsefs(1) describes them, defaults filled in; strings are owned by it. With show_help or
  * show_version the rest says nothing. */
 struct options {
-    char *file;           /* as given; "-": standard input */
-    char *mountpoint;     /* as given */
+    char *file;       /* as given; "-": standard input */
+    char *mountpoint; /* as given */
+    int mountpoint_fd; /* that directory, when main.c has looked at it; -1: not yet, or it is a descriptor */
     char *external_files; /* a folder; NULL: none */
     bool foreground, debug, show_help, show_version;
     bool is_folder;                       /* file is a directory: main.c finds out */
@@ -33,6 +34,7 @@ struct options {
     double follow; /* seconds between looks at a file that others write; 0: it is not followed */
     unsigned commit_interval; /* seconds */
     bool direct_io, external_links, nonempty;
+    bool auto_unmount;                /* by fusermount3 */
     bool fill_missing;                /* missing=fill */
     bool hdf5_inside;                 /* hdf5=inside: libhdf5 in this process */
     size_t hdf5_memory;               /* of a process of its own, bytes; 0: default */
