@@ -70,7 +70,7 @@ struct sfs_options {
     bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
     /* sfs_create, and backing files of images: permission bits of a new file, less the umask; 0:
      * those of the file that it replaces, or 0666. With for_others: those by which it is shown, if
-     * they are not its own (S_IRGRP, S_IROTH) */
+     * they are not its own (of reading and writing); S_ISUID, S_ISGID: with another owner, or group */
     mode_t mode;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */

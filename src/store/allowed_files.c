@@ -166,6 +166,16 @@ static size_t find_folders(struct folders *folders, const struct store *store, e
 
 /* ---- Judging ---- */
 
+struct audience audience_of(const struct store *store, const struct stat *own, mode_t permissions)
+{
+    mode_t added = store->reach.allowed.shown, shown = own->st_mode | added;
+    bool is_anybodys = (added & S_ISUID && shown & permissions << 6) ||
+                       (added & S_ISGID && shown & permissions << 3);
+    return (struct audience){.has_others = is_anybodys || shown & permissions,
+                             .has_group = is_anybodys || shown & permissions << 3,
+                             .group = own->st_gid};
+}
+
 bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
                   mode_t others)
 {
@@ -219,9 +229,7 @@ static int check_shown(const struct store *store, const struct folders *folders,
     int error = store_stat_shown(store, &own);
     if (error)
         return error;
-    mode_t shown = own.st_mode | allowed->shown;
-    struct audience audience = {
-        .has_others = shown & S_IROTH, .has_group = shown & S_IRGRP, .group = own.st_gid};
+    struct audience audience = audience_of(store, &own, S_IROTH | S_IWOTH);
     bool is_vouched =
         folders->vouched && path_is_below(folders->vouched->path, path) && st->st_mode & S_IROTH;
     if ((own.st_uid != st->st_uid && !is_vouched) || !audience_may(&audience, st, S_IRGRP, S_IROTH))

@@ -183,13 +183,17 @@ struct store {
                                    * changed */
 };
 
-/* Which classes of users other than the owner and the opener have to do with a file. */
+/* Which users other than the opener have to do with a file. */
 struct audience {
     bool has_others, has_group;
     gid_t group;
 };
 
-/* Whether all of them have a permission: S_IRGRP and S_IROTH, or others' (allowed_files.c). */
+/* Those of a file in the state `own` who have one of these permissions (S_IROTH, S_IWOTH; of its owner, or its group,
+ * the same of theirs), or are shown it with one (allowed_files.c). */
+struct audience audience_of(const struct store *store, const struct stat *own, mode_t permissions);
+
+/* Whether all of them have a permission: S_IRGRP and S_IROTH, or others'. */
 bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
                   mode_t others);
 

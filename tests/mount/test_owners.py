@@ -248,6 +248,30 @@ def test_modes_that_only_the_mount_has(mounts, tmp_path, option, shown):
 
 
 @needs_root
+@pytest.mark.parametrize("options, owner, bits, writer, written", [
+    ("uid=65534", 0, 0o644, NOBODY, False), ("umask=0", 0, 0o644, NOBODY, False),
+    ("gid=65534,umask=02", 0, 0o644, NOBODY, False), ("uid=65534", USER, 0o644, NOBODY, False),
+    ("umask=0", USER, 0o644, NOBODY, False), ("umask=0", USER, 0o664, NOBODY, False),
+    ("gid=65534", USER, 0o644, USER, True), ("uid=0", USER, 0o644, 0, True), ("umask=022", USER, 0o644, USER, True),
+    ("uid=65534", USER, 0o666, NOBODY, True), ("umask=0,gid=65534", 0, 0o666, NOBODY, True)])
+def test_modes_that_only_the_mount_has_and_writing(mounts, tmp_path, options, owner, bits, writer, written):
+    """Who says that others may write the file has not said so of what it leads to: neither root, nor another user."""
+    let_in(tmp_path)
+    raw = tmp_path / "r.raw"
+    raw.write_bytes(DATA.tobytes())
+    path = make(tmp_path / "x.h5", [("r.raw", 0, 48)], (2, 3, 4))
+    os.chown(path, owner, owner)
+    os.chmod(path, 0o644)
+    os.chown(raw, owner, owner)
+    os.chmod(raw, bits)
+    mount = mounts(path, "rw,allow_other", f"external_files={tmp_path}", options, expect_log=True)
+    done = as_user(f"printf 0123456789 | dd of={mount.root}/d/stack.raw conv=notrunc", writer)
+    assert (done.returncode == 0) is written, done.stderr
+    assert (raw.read_bytes() != DATA.tobytes()) is written
+    assert ("others would write what its owner does not let them write" in mount.log()) is not written
+
+
+@needs_root
 def test_files_that_are_exchanged_while_they_are_read(mounts, tmp_path):
     """Another user's raw data are, in turn, nothing, a fifo, a device, and a link to what is not his."""
     for above in tmp_path, *list(tmp_path.parents)[:2]:
