@@ -166,20 +166,27 @@ static size_t find_folders(struct folders *folders, const struct store *store, e
 
 /* ---- Judging ---- */
 
-struct audience audience_of(const struct store *store, const struct stat *own, mode_t permissions)
+struct audience audience_of(const struct store *store, const struct stat *own, uid_t owner,
+                            mode_t permissions)
 {
     mode_t added = store->reach.allowed.shown, shown = own->st_mode | added;
     bool is_anybodys = (added & S_ISUID && shown & permissions << 6) ||
                        (added & S_ISGID && shown & permissions << 3);
     return (struct audience){.has_others = is_anybodys || shown & permissions,
                              .has_group = is_anybodys || shown & permissions << 3,
-                             .group = own->st_gid};
+                             .group = own->st_gid,
+                             .has_owner = own->st_uid != owner && own->st_uid != 0 &&
+                                          own->st_uid != geteuid(),
+                             .owner = own->st_uid};
 }
 
 bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
                   mode_t others)
 {
     bool group_may = st->st_mode & group, others_may = st->st_mode & others;
+    /* He may be in its group, or not. */
+    if (audience->has_owner && audience->owner != st->st_uid && !(group_may && others_may))
+        return false;
     if (st->st_gid == audience->group)
         return (group_may || !audience->has_group) && (others_may || !audience->has_others);
     /* Any of them may be in its group. */
@@ -229,7 +236,7 @@ static int check_shown(const struct store *store, const struct folders *folders,
     int error = store_stat_shown(store, &own);
     if (error)
         return error;
-    struct audience audience = audience_of(store, &own, S_IROTH | S_IWOTH);
+    struct audience audience = audience_of(store, &own, st->st_uid, S_IROTH | S_IWOTH);
     bool is_vouched =
         folders->vouched && path_is_below(folders->vouched->path, path) && st->st_mode & S_IROTH;
     if ((own.st_uid != st->st_uid && !is_vouched) || !audience_may(&audience, st, S_IRGRP, S_IROTH))

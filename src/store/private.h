@@ -187,11 +187,14 @@ struct store {
 struct audience {
     bool has_others, has_group;
     gid_t group;
+    bool has_owner; /* its owner, who does not own what it leads to */
+    uid_t owner;
 };
 
 /* Those of a file in the state `own` who have one of these permissions (S_IROTH, S_IWOTH; of its owner, or its group,
- * the same of theirs), or are shown it with one (allowed_files.c). */
-struct audience audience_of(const struct store *store, const struct stat *own, mode_t permissions);
+ * the same of theirs), or are shown it with one, as to a file of that owner (allowed_files.c). */
+struct audience audience_of(const struct store *store, const struct stat *own, uid_t owner,
+                            mode_t permissions);
 
 /* Whether all of them have a permission: S_IRGRP and S_IROTH, or others'. */
 bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,

@@ -45,7 +45,7 @@ static int judge_write(const struct store *store, const struct store_found *foun
         return -EPERM;
     }
     const struct store_reach *allowed = &store->reach.allowed;
-    struct audience audience = audience_of(store, &own, S_IWOTH);
+    struct audience audience = audience_of(store, &own, found->st.st_uid, S_IWOTH);
     *why = is_own(store, &own, found) ? "it is the HDF5 file itself, or belongs to it"
            : found->st.st_nlink != 1  ? "it has more names than one"
            : own.st_uid != found->st.st_uid && own.st_uid != 0

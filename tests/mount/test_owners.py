@@ -272,6 +272,32 @@ def test_modes_that_only_the_mount_has_and_writing(mounts, tmp_path, options, ow
 
 
 @needs_root
+@pytest.mark.parametrize("mode, opened, shown", [(0o644, False, False), (0o600, False, False), (0o600, True, True),
+                                                 (0o644, True, True)])
+def test_who_owns_the_file_is_another_to_what_is_allowed_besides(mounts, tmp_path, mode, opened, shown):
+    """Somebody else's file in a folder that is closed is not shown to him, though nobody else may read his own."""
+    let_in(tmp_path)
+    closed = tmp_path / "data/closed"
+    closed.mkdir(parents=True)
+    (closed / "r.raw").write_bytes(DATA.tobytes())
+    make_file(closed / "s.h5", NOBODY)
+    path = make(tmp_path / "x.h5", [(closed / "r.raw", 0, 48)], (2, 3, 4))
+    with h5py.File(path, "a") as f:
+        f["link"] = h5py.ExternalLink(str(closed / "s.h5"), "/d")
+    for name in closed, closed / "r.raw":
+        os.chown(name, NOBODY, NOBODY)
+    os.chmod(closed, 0o755 if opened else 0o700)
+    os.chown(path, USER, USER)
+    os.chmod(path, mode)
+    mount = mounts(path, "ro,allow_other", f"external_files={tmp_path / 'data'}", expect_log=True)
+    assert os.path.islink(mount / "link") is not shown
+    if shown:
+        check(mount, DATA)
+    else:
+        is_refused(mount, "others would see what its owner does not let them see")
+
+
+@needs_root
 def test_files_that_are_exchanged_while_they_are_read(mounts, tmp_path):
     """Another user's raw data are, in turn, nothing, a fifo, a device, and a link to what is not his."""
     for above in tmp_path, *list(tmp_path.parents)[:2]:
