@@ -313,6 +313,10 @@ int store_stat(const struct store *store, struct stat *st);
 /* The same, but for permissions of group and others that an ACL keeps from some of them (common/acl.h). */
 int store_stat_shown(const struct store *store, struct stat *st);
 
+/* The same of a file whose reach is for others, and without what somebody might not do when the reach was set: what it
+ * leads to was read for those who might, and is kept. */
+int store_stat_since(const struct store *store, struct stat *st);
+
 /* Whether others look on (store_reach). */
 bool store_is_for_others(const struct store *store);
 

@@ -4,6 +4,7 @@ import gzip
 import os
 import shutil
 import subprocess
+import time
 
 import h5py
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import files
 from acl import set_acl
-from conftest import BUILD, SPARSEFS
+from conftest import BUILD, SPARSEFS, START_SECONDS
 from test_external_raw import check, is_refused, make
 from test_neighbours import NOBODY, Swapping
 
@@ -295,6 +296,81 @@ def test_who_owns_the_file_is_another_to_what_is_allowed_besides(mounts, tmp_pat
         check(mount, DATA)
     else:
         is_refused(mount, "others would see what its owner does not let them see")
+
+
+def until(fails, command, user):
+    """Repeats it until it fails, or does not."""
+    deadline = time.monotonic() + START_SECONDS
+    while (as_user(command, user).returncode != 0) is not fails:
+        assert time.monotonic() < deadline, command
+        time.sleep(0.1)
+
+
+@needs_root
+@pytest.mark.parametrize("what, option", [("file", "rw"), ("file", "follow=0.2"), ("file", "ro"), ("folder", "default"),
+                                          ("folder", "ro")])
+@pytest.mark.parametrize("owner", [USER, 0])
+def test_a_file_that_is_closed_while_it_is_mounted(mounts, tmp_path, what, option, owner):
+    """By its mode, or because it was given away: others see it for a second at most, and what it leads to never."""
+    let_in(tmp_path)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = make_file(folder / "x.h5")
+    make(path, [("r.raw", 0, 48)], (2, 3, 4), name="raw")
+    make(path, [("w.raw", 0, 48)], (2, 3, 4), name="written")
+    for name, bits in ("x.h5", 0o666), ("r.raw", 0o600), ("w.raw", 0o644):
+        if name != "x.h5":
+            (folder / name).write_bytes(DATA.tobytes())
+        os.chown(folder / name, USER, USER)
+        os.chmod(folder / name, bits)
+    mount = mounts(folder if what == "folder" else path, option, "allow_other", expect_log=True)
+    root = mount.root / "x.h5" if what == "folder" else mount.root
+    assert as_user(f"cat {root}/d/stack.raw >/dev/null", NOBODY).returncode == 0
+    with subprocess.Popen(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-c", f"""
+            cd {root}/raw && exec <stack.raw && echo there && while :; do cat; sleep 0.05; done"""],
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as standing:
+        assert standing.stdout.readline() == b"there\n"
+        os.chown(path, owner, owner)
+        os.chmod(path, 0o600)
+        for name in "d", "raw", "written":
+            until(True, f"cat {root}/{name}/stack.raw >/dev/null", NOBODY)
+        assert as_user(f"echo >{root}/written/stack.raw", NOBODY).returncode != 0
+        if owner != USER:
+            until(True, f"cat {root}/d/stack.raw >/dev/null", USER)
+        time.sleep(0.3)  # it goes on reading what it has opened
+        standing.kill()
+        assert standing.stdout.read() == b""
+    assert (folder / "w.raw").read_bytes() == DATA.tobytes()
+    assert (root / "d/stack.raw").read_bytes() == DATA.tobytes()
+
+
+@needs_root
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_file_that_is_opened_to_others_while_it_is_mounted(mounts, tmp_path, what):
+    """What was read for its owner alone stays his: in a folder others see the file when it was closed, and is read anew."""
+    let_in(tmp_path)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = make_file(folder / "x.h5")
+    make_file(folder / "y.h5")
+    make(path, [("r.raw", 0, 48)], (2, 3, 4), name="raw")
+    (folder / "r.raw").write_bytes(DATA.tobytes())
+    for name in "x.h5", "r.raw":
+        os.chown(folder / name, USER, USER)
+        os.chmod(folder / name, 0o600)
+    options = ("default", "max_open=1") if what == "folder" else ("ro",)
+    mount = mounts(folder if what == "folder" else path, "allow_other", *options, expect_log=True)
+    root = mount.root / "x.h5" if what == "folder" else mount.root
+    for name in "d", "raw":
+        assert (root / name / "stack.raw").read_bytes() == DATA.tobytes()
+    os.chmod(path, 0o644)
+    time.sleep(1.5)
+    assert as_user(f"cat {root}/raw/stack.raw | wc -c", NOBODY).stdout == "0\n"
+    if what == "folder":
+        assert (mount.root / "y.h5/d/stack.raw").read_bytes() == DATA.tobytes()
+        until(False, f"cat {root}/d/stack.raw >/dev/null", NOBODY)
+        assert as_user(f"cat {root}/raw/stack.raw | wc -c", NOBODY).stdout == "0\n"
+        assert "others would see what its owner does not let them see" in mount.log()
 
 
 @needs_root
