@@ -70,7 +70,7 @@ struct sfs_options {
     bool replace;      /* sfs_create: a file that is there already is replaced at the first flush */
     /* sfs_create, and backing files of images: permission bits of a new file, less the umask; 0:
      * those of the file that it replaces, or 0666. With for_others: those by which it is shown, if
-     * they are not its own (S_IRGRP, S_IROTH) */
+     * they are not its own (of reading and writing); S_ISUID, S_ISGID: with another owner, or group */
     mode_t mode;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
@@ -258,7 +258,8 @@ SFS_API int sfs_close(struct sfs_file *file);
 SFS_API void sfs_discard(struct sfs_file *file);
 
 /* The path that the file was opened by, and what stat(2) and statvfs(3) say of it; with options->for_others
- * the mode is without those permissions of group and others that an ACL keeps from some of them. */
+ * the mode is without those permissions of group and others that an ACL keeps from some of them, and those that some users
+ * did not have when it was opened. */
 SFS_API const char *sfs_path(const struct sfs_file *file);
 SFS_API int sfs_stat(const struct sfs_file *file, struct stat *st);
 SFS_API int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);

@@ -138,3 +138,13 @@ mode_t acl_without_group(mode_t mode)
 {
     return mode & ~(mode_t)(S_IRWXG & ~(mode << 3));
 }
+
+mode_t acl_of_others(mode_t mode, const struct stat *before, const struct stat *now)
+{
+    mode_t all = mode & mode >> 3 & MODE_BITS, taken = 0;
+    if (now->st_uid != before->st_uid)
+        taken |= S_IRWXU & ~(all << 6);
+    if (now->st_gid != before->st_gid)
+        taken |= S_IRWXG & ~(all << 3);
+    return mode & ~taken;
+}

@@ -33,4 +33,8 @@ int acl_remove(int fd, const struct stat *st, bool *has_one);
 /* Permission bits of which the group has no more than others: of a file that got another group. */
 mode_t acl_without_group(mode_t mode);
 
+/* Permission bits of which an owner and a group that are not those of before have no more than both the group and
+ * others had. */
+mode_t acl_of_others(mode_t mode, const struct stat *before, const struct stat *now);
+
 #endif

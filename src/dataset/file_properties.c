@@ -13,7 +13,7 @@ const char *sfs_path(const struct sfs_file *file)
 int sfs_stat(const struct sfs_file *file, struct stat *st)
 {
     FOLLOWED((struct sfs_file *)file);
-    return (store_is_for_others(file->store) ? store_stat_shown : store_stat)(file->store, st);
+    return (store_is_for_others(file->store) ? store_stat_since : store_stat)(file->store, st);
 }
 
 int sfs_statvfs(const struct sfs_file *file, struct statvfs *st)

@@ -108,6 +108,16 @@ static bool is_same_state(const struct stat *a, const struct stat *b)
     return is_same_file(a, b) && a->st_size == b->st_size && is_same_time(&a->st_mtim, &b->st_mtim);
 }
 
+/* Whether one that was open can be opened again: others to whom what was read of it was not shown have been let in
+ * by no change of mode or owner since, or they would see what the kernel has kept. */
+static bool is_still(const struct mounted_file *file, const struct stat *st)
+{
+    const struct stat *was = &file->st;
+    bool is_wider = st->st_mode & ~was->st_mode & 0777 || was->st_uid != st->st_uid ||
+                    was->st_gid != st->st_gid;
+    return is_same_state(was, st) && !(is_wider && folder_is_for_others(file->files->folder));
+}
+
 bool mounted_is(struct mounted_file *file, const struct stat *st)
 {
     struct mounted_files *files = file->files;
@@ -115,7 +125,7 @@ bool mounted_is(struct mounted_file *file, const struct stat *st)
         return is_same_file(&file->st, st);
     pthread_mutex_lock(&files->lock);
     bool is_any = !file->error && (file->file || !file->was_open);
-    bool is = is_any ? is_same_file(&file->st, st) : is_same_state(&file->st, st);
+    bool is = is_any ? is_same_file(&file->st, st) : is_still(file, st);
     pthread_mutex_unlock(&files->lock);
     return is;
 }
@@ -129,7 +139,8 @@ static int open_file(const struct mounted_file *file, struct stat *st, struct sf
     int fd = folder_find(file->files->folder, file->path, st);
     if (fd < 0)
         return fd == -ENOENT || fd == -ENOTDIR ? -ESTALE : fd;
-    int error = (file->was_open ? is_same_state : is_same_file)(&file->st, st) ? 0 : -ESTALE;
+    bool is = file->was_open ? is_still(file, st) : is_same_file(&file->st, st);
+    int error = is ? 0 : -ESTALE;
     if (!error && asprintf(&path, "%s/%s", folder_path(file->files->folder), file->path) < 0)
         error = -ENOMEM;
     if (!error) {
@@ -148,7 +159,7 @@ static int open_locked(struct mounted_file *file, struct stat *st, struct sfs_fi
     if (error)
         return error;
     error = sfs_stat(*opened, st);
-    if (!error && file->was_open && !is_same_state(&file->st, st))
+    if (!error && file->was_open && !is_still(file, st))
         error = -ESTALE;
     if (!error)
         error = files->calls.opened(files->context, file, *opened);

@@ -103,6 +103,11 @@ void folder_destroy(struct folder *folder)
     free(folder);
 }
 
+bool folder_is_for_others(const struct folder *folder)
+{
+    return folder->is_for_others;
+}
+
 const char *folder_path(const struct folder *folder)
 {
     return folder->path;

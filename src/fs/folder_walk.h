@@ -28,6 +28,8 @@ void folder_destroy(struct folder *folder); /* NULL is fine */
 /* As folder_create was given it; valid until folder_destroy. */
 const char *folder_path(const struct folder *folder);
 
+bool folder_is_for_others(const struct folder *folder);
+
 int folder_statvfs(const struct folder *folder, struct statvfs *st);
 
 /* A descriptor that only says what a path leads to (O_PATH), or -errno: -ENOENT also for what is

@@ -2,6 +2,7 @@
 #include "fs/mount.h"
 
 #define FOLDER_SECONDS 1.0 /* of what is the folder's: nobody says that it has changed */
+#define RIGHTS_SECONDS 1.0 /* the same of mode and owner, by which the kernel lets others in */
 
 static bool is_doubtful(const struct mount *mount, struct inode inode)
 {
@@ -31,7 +32,9 @@ double mount_attribute_timeout(const struct mount *mount, struct inode inode)
 {
     bool is_live = inode.entry == ENTRY_GROUP_JSON ||
                    (inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW);
-    return is_live || mount->follow || is_doubtful(mount, inode) ? 0 : MOUNT_TIMEOUT_SECONDS;
+    return is_live || mount->follow || is_doubtful(mount, inode) ? 0
+           : mount->options->allow_other                         ? RIGHTS_SECONDS
+                                                                 : MOUNT_TIMEOUT_SECONDS;
 }
 
 double mount_folder_timeout(const struct mount *mount)

@@ -166,10 +166,27 @@ static size_t find_folders(struct folders *folders, const struct store *store, e
 
 /* ---- Judging ---- */
 
+struct audience audience_of(const struct store *store, const struct stat *own, uid_t owner,
+                            mode_t permissions)
+{
+    mode_t added = store->reach.allowed.shown, shown = own->st_mode | added;
+    bool is_anybodys = (added & S_ISUID && shown & permissions << 6) ||
+                       (added & S_ISGID && shown & permissions << 3);
+    return (struct audience){.has_others = is_anybodys || shown & permissions,
+                             .has_group = is_anybodys || shown & permissions << 3,
+                             .group = own->st_gid,
+                             .has_owner = own->st_uid != owner && own->st_uid != 0 &&
+                                          own->st_uid != geteuid(),
+                             .owner = own->st_uid};
+}
+
 bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
                   mode_t others)
 {
     bool group_may = st->st_mode & group, others_may = st->st_mode & others;
+    /* He may be in its group, or not. */
+    if (audience->has_owner && audience->owner != st->st_uid && !(group_may && others_may))
+        return false;
     if (st->st_gid == audience->group)
         return (group_may || !audience->has_group) && (others_may || !audience->has_others);
     /* Any of them may be in its group. */
@@ -205,28 +222,44 @@ static int check_way(const struct audience *audience, const char *folder, const 
     return error || st.st_dev != file->st_dev || st.st_ino != file->st_ino ? -EPERM : 0;
 }
 
-/* -EPERM: reading the file would show others what its owner does not let them read. A folder that
- * was allowed explicitly vouches for the owners of files in it, if these may be read by everybody.
- * Errors of check_way. */
+/* -EPERM: reading the file would show others, to whom the HDF5 file is shown in a state, what its owner does not let
+ * them read. A folder that was allowed explicitly vouches for the owners of files in it, if these may be read by
+ * everybody. Errors of check_way. */
+static int check_audience(const struct store *store, const struct folders *folders,
+                          const char *path, const struct stat *st, const struct stat *own)
+{
+    const struct folder *from = path_folder(folders, path);
+    struct audience audience = audience_of(store, own, st->st_uid, S_IROTH | S_IWOTH);
+    bool is_vouched =
+        folders->vouched && path_is_below(folders->vouched->path, path) && st->st_mode & S_IROTH;
+    if ((own->st_uid != st->st_uid && !is_vouched) ||
+        !audience_may(&audience, st, S_IRGRP, S_IROTH))
+        return -EPERM;
+    return check_way(&audience, from->path, path, st);
+}
+
+size_t audience_states(const struct store *store, struct stat own[2])
+{
+    own[0] = store->reach.opened;
+    if (store_stat_shown(store, &own[1]) < 0)
+        return 0;
+    bool is_same = own[0].st_mode == own[1].st_mode && own[0].st_uid == own[1].st_uid &&
+                   own[0].st_gid == own[1].st_gid;
+    return is_same ? 1 : 2;
+}
+
+/* By all states of the HDF5 file; or -EPERM: it has none. */
 static int check_shown(const struct store *store, const struct folders *folders, const char *path,
                        const struct stat *st)
 {
-    struct stat own;
-    const struct store_reach *allowed = &store->reach.allowed;
-    const struct folder *from = path_folder(folders, path);
-    if (!allowed->for_others)
+    struct stat own[2];
+    if (!store->reach.allowed.for_others)
         return 0;
-    int error = store_stat_shown(store, &own);
-    if (error)
-        return error;
-    mode_t shown = own.st_mode | allowed->shown;
-    struct audience audience = {
-        .has_others = shown & S_IROTH, .has_group = shown & S_IRGRP, .group = own.st_gid};
-    bool is_vouched =
-        folders->vouched && path_is_below(folders->vouched->path, path) && st->st_mode & S_IROTH;
-    if ((own.st_uid != st->st_uid && !is_vouched) || !audience_may(&audience, st, S_IRGRP, S_IROTH))
-        return -EPERM;
-    return check_way(&audience, from->path, path, st);
+    size_t n = audience_states(store, own);
+    int error = n == 0 ? -EPERM : 0;
+    for (size_t i = 0; i < n && !error; i++)
+        error = check_audience(store, folders, path, st, &own[i]);
+    return error;
 }
 
 /* Records permission bits that this file does not have, for the file that it is read for. */
@@ -345,6 +378,12 @@ void store_close_reach(struct store *store)
     set_files(store, -1, NULL);
 }
 
+/* Errors of fstat(2). */
+static int note_opened(struct store *store)
+{
+    return store->reach.allowed.for_others ? store_stat_shown(store, &store->reach.opened) : 0;
+}
+
 int store_set_reach(struct store *store, const struct store_reach *reach)
 {
     char *name = reach->files ? path_absolute(reach->files) : NULL;
@@ -359,7 +398,7 @@ int store_set_reach(struct store *store, const struct store_reach *reach)
     set_files(store, fd, name);
     store->reach.allowed = *reach;
     store->reach.allowed.files = NULL; /* belongs to the caller */
-    return 0;
+    return note_opened(store);
 }
 
 int store_share_reach(struct store *store, const struct store *from, bool is_free)
@@ -376,7 +415,7 @@ int store_share_reach(struct store *store, const struct store *from, bool is_fre
     store->reach.allowed = from->reach.allowed;
     store->reach.top = is_free ? NULL : from->reach.top ? from->reach.top : from;
     store->reach.depth = from->reach.depth + 1;
-    return 0;
+    return note_opened(store);
 }
 
 int store_find(const struct store *store, enum store_lead lead, const char *name,

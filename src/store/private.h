@@ -73,7 +73,8 @@ struct reach {
     int files;               /* a folder that is allowed, too; -1: none */
     char *files_name;        /* as it was called; or NULL */
     struct store_reach allowed;
-    unsigned depth;       /* number of files on the way here */
+    struct stat opened; /* as store_stat_shown had it then, if others are shown what it leads to */
+    unsigned depth;     /* number of files on the way here */
     atomic_uint withheld; /* permission bits that some file reached from here does not have */
 };
 
@@ -184,13 +185,24 @@ struct store {
                                    * changed */
 };
 
-/* Which classes of users other than the owner and the opener have to do with a file. */
+/* Which users other than the opener have to do with a file. */
 struct audience {
     bool has_others, has_group;
     gid_t group;
+    bool has_owner; /* its owner, who does not own what it leads to */
+    uid_t owner;
 };
 
-/* Whether all of them have a permission: S_IRGRP and S_IROTH, or others' (allowed_files.c). */
+/* Those of a file in the state `own` who have one of these permissions (S_IROTH, S_IWOTH; of its owner, or its group,
+ * the same of theirs), or are shown it with one, as to a file of that owner (allowed_files.c). */
+struct audience audience_of(const struct store *store, const struct stat *own, uid_t owner,
+                            mode_t permissions);
+
+/* The states by which others see the store's file: as it was opened, which kernel and open files go by, and as it is,
+ * if that differs. Returns how many; 0: unknown. */
+size_t audience_states(const struct store *store, struct stat own[2]);
+
+/* Whether all of them have a permission: S_IRGRP and S_IROTH, or others'. */
 bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
                   mode_t others);
 

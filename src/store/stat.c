@@ -42,6 +42,16 @@ int store_stat_shown(const struct store *store, struct stat *st)
     return error;
 }
 
+int store_stat_since(const struct store *store, struct stat *st)
+{
+    const struct stat *opened = &store->reach.opened;
+    int error = store_stat_shown(store, st);
+    mode_t most = error ? 0 : acl_of_others(opened->st_mode, opened, st);
+    if (!error)
+        st->st_mode &= ~(mode_t)0777 | most;
+    return error;
+}
+
 bool store_is_for_others(const struct store *store)
 {
     return store->reach.allowed.for_others;

@@ -35,26 +35,39 @@ static bool is_own(const struct store *store, const struct stat *own, const stru
     return is_beside || (own->st_dev == at->st.st_dev && own->st_ino == at->st.st_ino);
 }
 
+/* Of the HDF5 file in a state; NULL: nothing. */
+static const char *whats_against(const struct store *store, const struct store_found *found,
+                                 const struct stat *own)
+{
+    struct audience audience = audience_of(store, own, found->st.st_uid, S_IWOTH);
+    bool for_others = store->reach.allowed.for_others;
+    return own->st_uid != found->st.st_uid && own->st_uid != 0
+               ? "it is not of the owner of the HDF5 file"
+           : for_others && !audience_may(&audience, &found->st, S_IWGRP, S_IWOTH)
+               ? "others would write what its owner does not let them write (allow_other)"
+               : NULL;
+}
+
 /* Who made the HDF5 file says what is written, with the rights of who has opened it. *why: what of
  * it is not to be. */
 static int judge_write(const struct store *store, const struct store_found *found, const char **why)
 {
-    struct stat own;
-    if (store->image || store->fd < 0 || store_stat_shown(store, &own) < 0) {
+    struct stat own[2];
+    size_t n = 1;
+    bool has_file = !store->image && store->fd >= 0;
+    if (has_file && store->reach.allowed.for_others)
+        n = audience_states(store, own);
+    else if (has_file)
+        n = store_stat_shown(store, own) < 0 ? 0 : 1;
+    if (!has_file || n == 0) {
         *why = "the HDF5 file is in memory";
         return -EPERM;
     }
-    const struct store_reach *allowed = &store->reach.allowed;
-    mode_t shown = own.st_mode | allowed->shown;
-    struct audience audience = {
-        .has_others = shown & S_IWOTH, .has_group = shown & S_IWGRP, .group = own.st_gid};
-    *why = is_own(store, &own, found) ? "it is the HDF5 file itself, or belongs to it"
-           : found->st.st_nlink != 1  ? "it has more names than one"
-           : own.st_uid != found->st.st_uid && own.st_uid != 0
-               ? "it is not of the owner of the HDF5 file"
-           : allowed->for_others && !audience_may(&audience, &found->st, S_IWGRP, S_IWOTH)
-               ? "others would write what its owner does not let them write (allow_other)"
-               : NULL;
+    *why = is_own(store, own, found) ? "it is the HDF5 file itself, or belongs to it"
+           : found->st.st_nlink != 1 ? "it has more names than one"
+                                     : NULL;
+    for (size_t i = 0; i < n && !*why; i++)
+        *why = whats_against(store, found, &own[i]);
     return *why ? -EPERM : 0;
 }
 

@@ -4,6 +4,7 @@ import gzip
 import os
 import shutil
 import subprocess
+import time
 
 import h5py
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import files
 from acl import set_acl
-from conftest import BUILD, SPARSEFS
+from conftest import BUILD, SPARSEFS, START_SECONDS
 from test_external_raw import check, is_refused, make
 from test_neighbours import NOBODY, Swapping
 
@@ -245,6 +246,131 @@ def test_modes_that_only_the_mount_has(mounts, tmp_path, option, shown):
         check(mount, DATA)
     else:
         is_refused(mount, "others would see")
+
+
+@needs_root
+@pytest.mark.parametrize("options, owner, bits, writer, written", [
+    ("uid=65534", 0, 0o644, NOBODY, False), ("umask=0", 0, 0o644, NOBODY, False),
+    ("gid=65534,umask=02", 0, 0o644, NOBODY, False), ("uid=65534", USER, 0o644, NOBODY, False),
+    ("umask=0", USER, 0o644, NOBODY, False), ("umask=0", USER, 0o664, NOBODY, False),
+    ("gid=65534", USER, 0o644, USER, True), ("uid=0", USER, 0o644, 0, True), ("umask=022", USER, 0o644, USER, True),
+    ("uid=65534", USER, 0o666, NOBODY, True), ("umask=0,gid=65534", 0, 0o666, NOBODY, True)])
+def test_modes_that_only_the_mount_has_and_writing(mounts, tmp_path, options, owner, bits, writer, written):
+    """Who says that others may write the file has not said so of what it leads to: neither root, nor another user."""
+    let_in(tmp_path)
+    raw = tmp_path / "r.raw"
+    raw.write_bytes(DATA.tobytes())
+    path = make(tmp_path / "x.h5", [("r.raw", 0, 48)], (2, 3, 4))
+    os.chown(path, owner, owner)
+    os.chmod(path, 0o644)
+    os.chown(raw, owner, owner)
+    os.chmod(raw, bits)
+    mount = mounts(path, "rw,allow_other", f"external_files={tmp_path}", options, expect_log=True)
+    done = as_user(f"printf 0123456789 | dd of={mount.root}/d/stack.raw conv=notrunc", writer)
+    assert (done.returncode == 0) is written, done.stderr
+    assert (raw.read_bytes() != DATA.tobytes()) is written
+    assert ("others would write what its owner does not let them write" in mount.log()) is not written
+
+
+@needs_root
+@pytest.mark.parametrize("mode, opened, shown", [(0o644, False, False), (0o600, False, False), (0o600, True, True),
+                                                 (0o644, True, True)])
+def test_who_owns_the_file_is_another_to_what_is_allowed_besides(mounts, tmp_path, mode, opened, shown):
+    """Somebody else's file in a folder that is closed is not shown to him, though nobody else may read his own."""
+    let_in(tmp_path)
+    closed = tmp_path / "data/closed"
+    closed.mkdir(parents=True)
+    (closed / "r.raw").write_bytes(DATA.tobytes())
+    make_file(closed / "s.h5", NOBODY)
+    path = make(tmp_path / "x.h5", [(closed / "r.raw", 0, 48)], (2, 3, 4))
+    with h5py.File(path, "a") as f:
+        f["link"] = h5py.ExternalLink(str(closed / "s.h5"), "/d")
+    for name in closed, closed / "r.raw":
+        os.chown(name, NOBODY, NOBODY)
+    os.chmod(closed, 0o755 if opened else 0o700)
+    os.chown(path, USER, USER)
+    os.chmod(path, mode)
+    mount = mounts(path, "ro,allow_other", f"external_files={tmp_path / 'data'}", expect_log=True)
+    assert os.path.islink(mount / "link") is not shown
+    if shown:
+        check(mount, DATA)
+    else:
+        is_refused(mount, "others would see what its owner does not let them see")
+
+
+def until(fails, command, user):
+    """Repeats it until it fails, or does not."""
+    deadline = time.monotonic() + START_SECONDS
+    while (as_user(command, user).returncode != 0) is not fails:
+        assert time.monotonic() < deadline, command
+        time.sleep(0.1)
+
+
+@needs_root
+@pytest.mark.parametrize("what, option", [("file", "rw"), ("file", "follow=0.2"), ("file", "ro"), ("folder", "default"),
+                                          ("folder", "ro")])
+@pytest.mark.parametrize("owner", [USER, 0])
+def test_a_file_that_is_closed_while_it_is_mounted(mounts, tmp_path, what, option, owner):
+    """By its mode, or because it was given away: others see it for a second at most, and what it leads to never."""
+    let_in(tmp_path)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = make_file(folder / "x.h5")
+    make(path, [("r.raw", 0, 48)], (2, 3, 4), name="raw")
+    make(path, [("w.raw", 0, 48)], (2, 3, 4), name="written")
+    for name, bits in ("x.h5", 0o666), ("r.raw", 0o600), ("w.raw", 0o644):
+        if name != "x.h5":
+            (folder / name).write_bytes(DATA.tobytes())
+        os.chown(folder / name, USER, USER)
+        os.chmod(folder / name, bits)
+    mount = mounts(folder if what == "folder" else path, option, "allow_other", expect_log=True)
+    root = mount.root / "x.h5" if what == "folder" else mount.root
+    assert as_user(f"cat {root}/d/stack.raw >/dev/null", NOBODY).returncode == 0
+    with subprocess.Popen(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-c", f"""
+            cd {root}/raw && exec <stack.raw && echo there && while :; do cat; sleep 0.05; done"""],
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as standing:
+        assert standing.stdout.readline() == b"there\n"
+        os.chown(path, owner, owner)
+        os.chmod(path, 0o600)
+        for name in "d", "raw", "written":
+            until(True, f"cat {root}/{name}/stack.raw >/dev/null", NOBODY)
+        assert as_user(f"echo >{root}/written/stack.raw", NOBODY).returncode != 0
+        if owner != USER:
+            until(True, f"cat {root}/d/stack.raw >/dev/null", USER)
+        time.sleep(0.3)  # it goes on reading what it has opened
+        standing.kill()
+        assert standing.stdout.read() == b""
+    assert (folder / "w.raw").read_bytes() == DATA.tobytes()
+    assert (root / "d/stack.raw").read_bytes() == DATA.tobytes()
+
+
+@needs_root
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_file_that_is_opened_to_others_while_it_is_mounted(mounts, tmp_path, what):
+    """What was read for its owner alone stays his: in a folder others see the file when it was closed, and is read anew."""
+    let_in(tmp_path)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = make_file(folder / "x.h5")
+    make_file(folder / "y.h5")
+    make(path, [("r.raw", 0, 48)], (2, 3, 4), name="raw")
+    (folder / "r.raw").write_bytes(DATA.tobytes())
+    for name in "x.h5", "r.raw":
+        os.chown(folder / name, USER, USER)
+        os.chmod(folder / name, 0o600)
+    options = ("default", "max_open=1") if what == "folder" else ("ro",)
+    mount = mounts(folder if what == "folder" else path, "allow_other", *options, expect_log=True)
+    root = mount.root / "x.h5" if what == "folder" else mount.root
+    for name in "d", "raw":
+        assert (root / name / "stack.raw").read_bytes() == DATA.tobytes()
+    os.chmod(path, 0o644)
+    time.sleep(1.5)
+    assert as_user(f"cat {root}/raw/stack.raw | wc -c", NOBODY).stdout == "0\n"
+    if what == "folder":
+        assert (mount.root / "y.h5/d/stack.raw").read_bytes() == DATA.tobytes()
+        until(False, f"cat {root}/d/stack.raw >/dev/null", NOBODY)
+        assert as_user(f"cat {root}/raw/stack.raw | wc -c", NOBODY).stdout == "0\n"
+        assert "others would see what its owner does not let them see" in mount.log()
 
 
 @needs_root

@@ -30,12 +30,16 @@ static int open_image(const struct options *options, struct sfs_options *file_op
     return error;
 }
 
-/* The readers that the mount admits, whatever the mode of the file, as the owner shown there can be
- * any user. */
+/* Whom the mount admits, whatever the mode of the file: the owner and the group shown there can be any
+ * users, who read; and may write what the owner and the group may. */
 static mode_t shown_mode(const struct options *options)
 {
-    bool is_anybodys = options->has_uid || options->has_gid;
-    return is_anybodys ? 0444 : options->has_umask ? 0444 & ~options->umask : 0;
+    bool is_anybodys = options->has_uid && options->uid != 0;
+    bool is_any_groups = options->has_gid;
+    mode_t bits = options->has_umask ? 0666 & ~options->umask : 0;
+    if (is_anybodys || is_any_groups)
+        bits |= 0444;
+    return bits | (is_anybodys ? S_ISUID : 0) | (is_any_groups ? S_ISGID : 0);
 }
 
 struct sfs_options daemon_file_options(const struct options *options)
