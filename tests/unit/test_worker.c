@@ -26,6 +26,7 @@
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/hash.h"
 #include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
@@ -773,6 +774,7 @@ static void test_landlock_by_itself(void **state)
 enum {
     SOUND = 1000,
     CRASHES,
+    ENDS_IF_IT_KNOWS,
     HANGS,
     IS_CUT,
     ASKS_BEYOND,
@@ -844,12 +846,19 @@ static void ask_for(int socket, uint64_t address, uint64_t n)
     reply_object_type(socket);
 }
 
+static uint64_t hash_before; /* of nothing, in the program */
+
 static void behave(int socket, uint64_t object)
 {
     struct wire nothing = {0}, line = {0};
     switch (object) {
     case CRASHES:
         abort();
+    case ENDS_IF_IT_KNOWS: /* with which secret keys are hashed where it is asked from */
+        if (hash_keyed("", 0) == hash_before)
+            abort();
+        reply_object_type(socket);
+        break;
     case HANGS:
         for (;;)
             ;
@@ -1066,6 +1075,14 @@ static void test_one_that_dies_is_started_again(void **state)
     assert_int_equal(ask(PATIENT, CRASHES, 10), -EIO);
     assert_int_equal(log_errors() - before, 4); /* and no more */
     assert_non_null(strstr(hdf5_error(), "has ended the process"));
+}
+
+/* Whoever takes one over does not learn how keys of tables of the program are hashed. */
+static void test_it_has_not_the_secret_of_tables(void **state)
+{
+    (void)state;
+    assert_true(hash_keyed("", 0) == hash_before);
+    assert_int_equal(ask(PATIENT, ENDS_IF_IT_KNOWS, 1), 0);
 }
 
 static void test_one_that_hangs_is_ended(void **state)
@@ -1595,6 +1612,7 @@ static int start_zygote(void **state)
 {
     (void)state;
     log_quietly();
+    hash_before = hash_keyed("", 0);
     return zygote_start(&zygote_of_libhdf5, prepare, work, MEMORY);
 }
 
@@ -1613,6 +1631,7 @@ static int all_tests(void)
         cmocka_unit_test(test_root_is_not_kept),
         cmocka_unit_test(test_landlock_by_itself),
         cmocka_unit_test(test_one_that_dies_is_started_again),
+        cmocka_unit_test(test_it_has_not_the_secret_of_tables),
         cmocka_unit_test(test_one_that_hangs_is_ended),
         cmocka_unit_test(test_one_that_leaves_is_to_blame),
         cmocka_unit_test(test_one_that_never_stops_is_ended),

@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/hash.h"
 #include "hdf5/worker/confine.h"
 
 #define CONTROL 3 /* the descriptor that it hears us by */
@@ -178,6 +179,7 @@ static void run_zygote(struct zygote *zygote, const struct life *life, int socke
     prctl(PR_SET_DUMPABLE, 0);
     for (size_t i = 0; i < N_ZYGOTES; i++)
         all[i]->control = -1;
+    hash_new_secret();
     life->prepare();
     if (!zygote->is_open)
         confine_environment();
