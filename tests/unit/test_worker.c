@@ -1459,6 +1459,22 @@ static void test_one_that_is_killed_late_each_time(void **state)
     store_close(store);
 }
 
+/* Its number is nobody else's until then, whatever the program makes of the ends of its children. */
+static void test_how_one_ended_is_told_later(void **state)
+{
+    (void)state;
+    pid_t pid;
+    struct worker_end end;
+    int socket;
+    char byte;
+    assert_int_equal(zygote_fork(&zygote_of_libhdf5, &pid, &socket), 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(recv(socket, &byte, 1, 0), 0); /* it has ended, or is about to */
+    close(socket);
+    assert_int_equal(zygote_end(&zygote_of_libhdf5, pid, PATIENT, &end), 0);
+    assert_true(!end.lived_on && WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGKILL);
+}
+
 /* A zygote that is stopped holds nobody up for ever, and answers when it goes on. */
 static void test_a_zygote_that_is_stopped(void **state)
 {
@@ -1613,7 +1629,10 @@ static int start_zygote(void **state)
     (void)state;
     log_quietly();
     hash_before = hash_keyed("", 0);
-    return zygote_start(&zygote_of_libhdf5, prepare, work, MEMORY);
+    signal(SIGCHLD, SIG_IGN); /* as by who starts a program; whatever the tests below are about */
+    int error = zygote_start(&zygote_of_libhdf5, prepare, work, MEMORY);
+    signal(SIGCHLD, SIG_DFL);
+    return error;
 }
 
 static int all_tests(void)
@@ -1640,6 +1659,7 @@ static int all_tests(void)
         cmocka_unit_test(test_a_refused_write_is_refused),
         cmocka_unit_test(test_one_that_is_killed_is_started_again),
         cmocka_unit_test(test_one_that_is_killed_late_each_time),
+        cmocka_unit_test(test_how_one_ended_is_told_later),
         cmocka_unit_test(test_a_zygote_that_is_stopped),
         cmocka_unit_test(test_those_listed_are_asked_for_together),
         cmocka_unit_test(test_what_was_said_ahead_is_forgotten),

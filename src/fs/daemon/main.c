@@ -389,6 +389,7 @@ static int look_for_folder(struct options *options)
 static int start(struct options *options)
 {
     signal(SIGPIPE, SIG_IGN); /* what cannot be logged is no reason to end */
+    signal(SIGCHLD, SIG_DFL); /* our processes keep their numbers until we have waited for them */
     int status = resolve_paths(options);
     if (!status)
         status = look_for_folder(options);

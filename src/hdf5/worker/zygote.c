@@ -170,6 +170,9 @@ static void run_zygote(struct zygote *zygote, const struct life *life, int socke
 {
     struct request request;
     int fd;
+    /* Where it is ignored, as whoever has started the program may have it, the numbers of workers that have
+     * ended are others' before we know. */
+    signal(SIGCHLD, SIG_DFL);
     if (!keep_only(socket))
         _exit(1);
     setsid();
