@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -16,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -785,6 +787,10 @@ enum {
     GIVES_UP,
     LEAVES, /* its socket, and lives on */
     UNKNOWN_KIND,
+    FINDS_ONE, /* very often */
+    LETS_GO,   /* all but once */
+    LETS_ALL_GO,
+    FINDS_MANY,
     /* These lie where they are asked for with others: */
     SAYS_MORE,
     SAYS_LESS,
@@ -846,6 +852,56 @@ static void ask_for(int socket, uint64_t address, uint64_t n)
     reply_object_type(socket);
 }
 
+#define FINDS 300
+#define NAMED 60 /* other files */
+
+static char folder[PATH_MAX]; /* where the tests are */
+
+/* An answer of the program to a question; *number: what it is, if it is one. */
+static uint64_t ask_program(int socket, enum message_kind question, struct wire *wire, unsigned at,
+                            uint64_t *number)
+{
+    enum message_kind kind;
+    (void)channel_send(socket, question, wire, UINT64_MAX);
+    (void)channel_receive(socket, &kind, wire, UINT64_MAX);
+    struct cursor cursor = cursor_over(wire->bytes, wire->n);
+    uint64_t error = take_uint(&cursor, UINT64_MAX);
+    for (unsigned i = 0; i <= at && !error; i++)
+        *number = take_uint(&cursor, UINT64_MAX);
+    wire_free(wire);
+    return error;
+}
+
+static uint64_t find(int socket, const char *path)
+{
+    struct wire wire = {0};
+    uint64_t number = 0;
+    wire_string(&wire, path);
+    wire_uint(&wire, false);
+    (void)ask_program(socket, MESSAGE_FIND, &wire, 1, &number); /* behind whether it is refused */
+    return number;
+}
+
+static void find_many(int socket, unsigned n, bool is_one)
+{
+    for (unsigned i = 0; i < n; i++) {
+        char path[PATH_MAX + 32];
+        snprintf(path, sizeof(path), "%s/named%u", folder, is_one ? 0 : i);
+        (void)find(socket, path);
+    }
+    reply_object_type(socket);
+}
+
+static void let_go(int socket, unsigned n)
+{
+    struct wire wire = {0};
+    wire_uint(&wire, 1);
+    for (unsigned i = 0; i < n; i++)
+        (void)channel_send(socket, MESSAGE_LET_GO, &wire, UINT64_MAX);
+    wire_free(&wire);
+    reply_object_type(socket);
+}
+
 static uint64_t hash_before; /* of nothing, in the program */
 
 static void behave(int socket, uint64_t object)
@@ -896,6 +952,18 @@ static void behave(int socket, uint64_t object)
         _exit(0);
     case GIVES_UP:
         reply_error(socket, EINTR);
+        break;
+    case FINDS_ONE:
+        find_many(socket, FINDS, true);
+        break;
+    case LETS_GO:
+        let_go(socket, FINDS - 1);
+        break;
+    case LETS_ALL_GO:
+        let_go(socket, FINDS);
+        break;
+    case FINDS_MANY:
+        find_many(socket, NAMED, false);
         break;
     case UNKNOWN_KIND:
         (void)channel_send(socket, MESSAGE_CALL, &nothing, UINT64_MAX);
@@ -1132,7 +1200,7 @@ static void test_a_log_is_not_flooded(void **state)
     assert_int_equal(log_errors() - before, 50);
 }
 
-/* ---- Rows of objects ---- */
+/* ---- Files that it asks for ---- */
 
 struct file {
     struct store *store;
@@ -1151,6 +1219,105 @@ static void close_file(struct file *file)
     remote_close(file->remote);
     store_close(file->store);
 }
+
+static int ask_client(struct client *client, uint64_t object)
+{
+    struct wire request;
+    struct cursor results;
+    client_request(&request, WORKER_OBJECT_TYPE);
+    wire_uint(&request, object);
+    client_lock(client);
+    int error = client_ask(client, WORKER_OBJECT_TYPE, object, &request, &results);
+    client_unlock(client);
+    wire_free(&request);
+    return error;
+}
+
+static void make_named(void)
+{
+    for (unsigned i = 0; i < NAMED; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "named%u", i);
+        int fd = open(name, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+        assert_int_equal(write(fd, "named", 5), 5);
+        close(fd);
+    }
+}
+
+static struct client *a_client(struct store **store)
+{
+    struct client *client;
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof(path), "%s/named0", folder);
+    assert_int_equal(store_open(path, store), 0);
+    assert_int_equal(client_create(*store, PATIENT, &client), 0);
+    return client;
+}
+
+static void test_a_file_that_is_found_again_is_open(void **state)
+{
+    (void)state;
+    struct store *store;
+    make_named();
+    struct client *client = a_client(&store);
+    assert_int_equal(ask_client(client, FINDS_ONE), 0);
+    assert_int_equal(client->n_others, 1);
+    assert_int_equal(ask_client(client, LETS_GO), 0);
+    assert_int_equal(client->n_others, 1);
+    assert_int_equal(ask_client(client, LETS_ALL_GO), 0);
+    assert_int_equal(client->n_others, 0);
+    client_destroy(client);
+    store_close(store);
+}
+
+/* How many the program can open besides. */
+static size_t descriptors_left(void)
+{
+    int fds[1024];
+    size_t n = 0;
+    while (n < COUNT(fds) && (fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        n++;
+    for (size_t i = 0; i < n; i++)
+        close(fds[i]);
+    return n;
+}
+
+#define DESCRIPTORS 160 /* for 40 files, then */
+
+static void test_descriptors_are_left(void **state)
+{
+    (void)state;
+    struct store *store[3];
+    struct client *client[COUNT(store)];
+    struct rlimit before;
+    make_named();
+    unsigned errors = log_errors();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){DESCRIPTORS, before.rlim_max}), 0);
+    for (size_t i = 0; i < COUNT(store); i++) {
+        client[i] = a_client(&store[i]);
+        assert_int_equal(ask_client(client[i], FINDS_MANY), 0);
+    }
+    assert_int_equal(client[0]->n_others, 20);
+    assert_int_equal(client[1]->n_others, 10);
+    assert_int_equal(client[2]->n_others, 5);
+    assert_true(log_errors() > errors);
+    assert_true(descriptors_left() > DESCRIPTORS / 8);
+    for (size_t i = 0; i < COUNT(store); i++) {
+        client_destroy(client[i]);
+        store_close(store[i]);
+    }
+    client[0] = a_client(&store[0]);
+    assert_int_equal(ask_client(client[0], FINDS_MANY), 0);
+    assert_int_equal(client[0]->n_others, 20);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(ask_client(client[0], FINDS_MANY), 0);
+    assert_int_equal(client[0]->n_others, NAMED);
+    client_destroy(client[0]);
+    store_close(store[0]);
+}
+
+/* ---- Rows of objects ---- */
 
 static void list(struct file *file, uint64_t object)
 {
@@ -1322,19 +1489,6 @@ static void test_a_refused_write_is_refused(void **state)
     hdf5_segments_free(storage.n_segments, storage.segments);
     remote_dataset_close(file.remote, SOUND);
     close_file(&file);
-}
-
-static int ask_client(struct client *client, uint64_t object)
-{
-    struct wire request;
-    struct cursor results;
-    client_request(&request, WORKER_OBJECT_TYPE);
-    wire_uint(&request, object);
-    client_lock(client);
-    int error = client_ask(client, WORKER_OBJECT_TYPE, object, &request, &results);
-    client_unlock(client);
-    wire_free(&request);
-    return error;
 }
 
 /* What is open may be many files. */
@@ -1628,6 +1782,7 @@ static int start_zygote(void **state)
 {
     (void)state;
     log_quietly();
+    assert_non_null(getcwd(folder, sizeof(folder)));
     hash_before = hash_keyed("", 0);
     signal(SIGCHLD, SIG_IGN); /* as by who starts a program; whatever the tests below are about */
     int error = zygote_start(&zygote_of_libhdf5, prepare, work, MEMORY);
@@ -1656,6 +1811,8 @@ static int all_tests(void)
         cmocka_unit_test(test_one_that_never_stops_is_ended),
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
+        cmocka_unit_test(test_a_file_that_is_found_again_is_open),
+        cmocka_unit_test(test_descriptors_are_left),
         cmocka_unit_test(test_a_refused_write_is_refused),
         cmocka_unit_test(test_one_that_is_killed_is_started_again),
         cmocka_unit_test(test_one_that_is_killed_late_each_time),

@@ -30,7 +30,7 @@ static int send_answer(struct client *client)
 static struct store *file_of(const struct client *client, uint64_t number)
 {
     return number == 0                   ? client->store
-           : number < CLIENT_MOST_OTHERS ? client->others[number]
+           : number < CLIENT_MOST_OTHERS ? client->others[number].store
            : number == CLIENT_SOURCE     ? client->source
                                          : NULL;
 }
@@ -96,32 +96,25 @@ void client_describe_store(struct wire *wire, uint64_t number, const struct stor
 static int answer_find(struct client *client, struct cursor *cursor)
 {
     char *name;
-    size_t i = 1;
+    size_t number;
     bool is_refused = false;
     int error = take_string(cursor, true, &name);
     if (error)
         return error == -EIO ? -EPROTO : error;
     bool is_of_source = take_bool(cursor);
-    const struct store *from = is_of_source ? client->source : client->store;
-    if (take_end(cursor, true) < 0 || !from) {
+    if (take_end(cursor, true) < 0 || (is_of_source && !client->source)) {
         free(name);
         return -EPROTO;
     }
     client->has_looked_elsewhere = true;
-    while (i < CLIENT_MOST_OTHERS && client->others[i])
-        i++;
     uint64_t begun = clock_now();
-    error = i == CLIENT_MOST_OTHERS
-                ? -ENFILE
-                : driver_find_other(from, name, &client->others[i], &is_refused);
+    error = client_find_other(client, name, is_of_source, &number, &is_refused);
     free(name);
     client->until += clock_now() - begun;
-    if (error && i < CLIENT_MOST_OTHERS)
-        client->others[i] = NULL;
     struct wire *wire = answer_with(client, error);
     wire_uint(wire, is_refused);
     if (!error)
-        client_describe_store(wire, i, client->others[i]);
+        client_describe_store(wire, number, client->others[number].store);
     return send_answer(client);
 }
 
@@ -217,10 +210,8 @@ static int let_go(struct client *client, struct cursor *cursor)
     uint64_t number = take_uint(cursor, CLIENT_SOURCE);
     if (take_end(cursor, true) < 0 || number == 0)
         return -EPROTO;
-    if (number == CLIENT_SOURCE)
-        return 0;
-    store_close(client->others[number]);
-    client->others[number] = NULL;
+    if (number != CLIENT_SOURCE)
+        client_let_go(client, number);
     return 0;
 }
 
