@@ -29,6 +29,7 @@
 #include "common/clock.h"
 #include "common/descriptors.h"
 #include "common/hash.h"
+#include "common/log.h"
 #include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
@@ -791,6 +792,7 @@ enum {
     LETS_GO,   /* all but once */
     LETS_ALL_GO,
     FINDS_MANY,
+    FINDS_REFUSED,
     /* These lie where they are asked for with others: */
     SAYS_MORE,
     SAYS_LESS,
@@ -964,6 +966,11 @@ static void behave(int socket, uint64_t object)
         break;
     case FINDS_MANY:
         find_many(socket, NAMED, false);
+        break;
+    case FINDS_REFUSED:
+        for (int i = 0; i < 1000; i++)
+            (void)find(socket, "/etc/passwd");
+        reply_object_type(socket);
         break;
     case UNKNOWN_KIND:
         (void)channel_send(socket, MESSAGE_CALL, &nothing, UINT64_MAX);
@@ -1315,6 +1322,21 @@ static void test_descriptors_are_left(void **state)
     assert_int_equal(client[0]->n_others, NAMED);
     client_destroy(client[0]);
     store_close(store[0]);
+}
+
+static void test_refusals_do_not_flood_the_log(void **state)
+{
+    (void)state;
+    struct store *store;
+    make_named();
+    struct client *client = a_client(&store);
+    unsigned before = log_errors();
+    assert_int_equal(ask_client(client, FINDS_REFUSED), 0);
+    assert_int_equal(log_errors() - before, 50);
+    log_message(LOG_ERR, "others are not kept from it");
+    assert_int_equal(log_errors() - before, 51);
+    client_destroy(client);
+    store_close(store);
 }
 
 /* ---- Rows of objects ---- */
@@ -1813,6 +1835,7 @@ static int all_tests(void)
         cmocka_unit_test(test_a_log_is_not_flooded),
         cmocka_unit_test(test_a_file_that_is_found_again_is_open),
         cmocka_unit_test(test_descriptors_are_left),
+        cmocka_unit_test(test_refusals_do_not_flood_the_log),
         cmocka_unit_test(test_a_refused_write_is_refused),
         cmocka_unit_test(test_one_that_is_killed_is_started_again),
         cmocka_unit_test(test_one_that_is_killed_late_each_time),

@@ -10,7 +10,6 @@
 #include "hdf5/worker/client_private.h"
 #include "store/store.h"
 
-#define MOST_LINES     50  /* of the log, in one call */
 #define QUESTION_BYTES 256 /* that a question counts for, */
 #define BYTE_NANOS     250 /* and for each of them: 4 MB/s */
 
@@ -222,11 +221,11 @@ static int pass_on(struct client *client, struct cursor *cursor)
     int error = take_string(cursor, true, &line);
     if (error)
         return error == -EIO ? -EPROTO : error;
-    bool is_said = client->lines++ < MOST_LINES;
-    if (is_said && level <= LOG_ERR)
+    if (level <= LOG_ERR)
         why_say(client_why(client), "%.1000s", line);
-    else if (is_said)
+    else
         log_message(level, "%.1000s", line);
+    client->has_said = true;
     free(line);
     return 0;
 }
@@ -239,7 +238,7 @@ static int answer_interrupted(struct client *client)
     return send_answer(client);
 }
 
-int client_answer(struct client *client, enum message_kind kind)
+static int answer(struct client *client, enum message_kind kind)
 {
     struct cursor cursor = cursor_over(client->in.bytes, client->in.n);
     switch (kind) {
@@ -270,4 +269,15 @@ int client_answer(struct client *client, enum message_kind kind)
     default:
         return -EPROTO;
     }
+}
+
+/* A change that it may not make is said last, and is not to be lost among the rest. */
+int client_answer(struct client *client, enum message_kind kind)
+{
+    bool is_change = kind == MESSAGE_WRITE || kind == MESSAGE_WRITE_NAMED || kind == MESSAGE_FREE ||
+                     kind == MESSAGE_ALLOCATE;
+    log_limit(is_change ? &client->change_lines_left : &client->lines_left);
+    int error = answer(client, kind);
+    log_limit(NULL);
+    return error;
 }

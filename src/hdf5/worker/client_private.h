@@ -55,9 +55,10 @@ struct client {
     uint64_t owed_object;
     /* Of the call that is under way: */
     uint64_t until;
-    unsigned lines;
-    bool has_looked_elsewhere; /* for another file */
-    bool asks_anew;            /* cached answers are not used */
+    unsigned lines_left, change_lines_left; /* of the log */
+    bool has_said;                          /* something for the log */
+    bool has_looked_elsewhere;              /* for another file */
+    bool asks_anew;                         /* cached answers are not used */
     uint64_t spent; /* nanoseconds of workers since client_ask, without those of the disk */
     bool is_killed; /* by another process, when it ended last: */
     char last_end[CLIENT_END_TEXT]; /* asked for what, and how */
