@@ -904,6 +904,38 @@ static void let_go(int socket, unsigned n)
     reply_object_type(socket);
 }
 
+static uint64_t ask_for_space(int socket, uint64_t n)
+{
+    struct wire wire = {0};
+    uint64_t address = 0;
+    wire_uint(&wire, n);
+    (void)ask_program(socket, MESSAGE_ALLOCATE, &wire, 0, &address);
+    return address;
+}
+
+static void write_byte(int socket, uint64_t address)
+{
+    struct wire wire = {0};
+    wire_uint(&wire, address);
+    wire_bytes(&wire, "x", 1);
+    if (channel_send(socket, MESSAGE_WRITE, &wire, UINT64_MAX) < 0)
+        _exit(0);
+    wire_free(&wire);
+}
+
+#define PAGES  17000 /* more than are small changes */
+#define PIECES 5000
+
+/* Each byte that it writes is looked for in all that it has allocated, without an end. */
+static void change_slowly(int socket)
+{
+    uint64_t first = ask_for_space(socket, (uint64_t)PAGES * 4096);
+    for (unsigned i = 0; i < PIECES; i++)
+        (void)ask_for_space(socket, 1);
+    for (uint64_t i = 0;; i++)
+        write_byte(socket, first + i % PAGES * 4096);
+}
+
 static uint64_t hash_before; /* of nothing, in the program */
 
 static void behave(int socket, uint64_t object)
@@ -1091,6 +1123,16 @@ static void answer(int socket, uint64_t call, struct cursor *cursor)
         behave(socket, take_uint(cursor, UINT64_MAX));
 }
 
+#define SLOW "/slow"
+
+static bool is_slow(struct cursor *cursor)
+{
+    char *path;
+    bool is_slow = take_string(cursor, true, &path) == 0 && strcmp(path, SLOW) == 0;
+    free(path);
+    return is_slow;
+}
+
 static void work(int socket)
 {
     enum message_kind kind;
@@ -1101,6 +1143,8 @@ static void work(int socket)
         uint64_t call = take_uint(&cursor, UINT64_MAX);
         if (call == WORKER_WRITE)
             reply_to_write(socket);
+        else if (call == WORKER_CREATE_GROUP && is_slow(&cursor))
+            change_slowly(socket);
         else if (call == WORKER_OPEN || call == WORKER_RENEW || call >= WORKER_FIRST_CHANGE)
             reply(socket, &root);
         else
@@ -1337,6 +1381,25 @@ static void test_refusals_do_not_flood_the_log(void **state)
     assert_int_equal(log_errors() - before, 51);
     client_destroy(client);
     store_close(store);
+}
+
+static uint64_t cpu_time(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+/* Only what is waited for gives a call more time, not what it has us do. */
+static void test_our_own_time_counts(void **state)
+{
+    (void)state;
+    struct file file;
+    open_file(&file, HURRY);
+    uint64_t before = cpu_time();
+    assert_int_equal(remote_create_group(file.remote, SLOW), -EIO);
+    assert_in_range(cpu_time() - before, 0, 2 * HURRY);
+    close_file(&file);
 }
 
 /* ---- Rows of objects ---- */
@@ -1836,6 +1899,7 @@ static int all_tests(void)
         cmocka_unit_test(test_a_file_that_is_found_again_is_open),
         cmocka_unit_test(test_descriptors_are_left),
         cmocka_unit_test(test_refusals_do_not_flood_the_log),
+        cmocka_unit_test(test_our_own_time_counts),
         cmocka_unit_test(test_a_refused_write_is_refused),
         cmocka_unit_test(test_one_that_is_killed_is_started_again),
         cmocka_unit_test(test_one_that_is_killed_late_each_time),
