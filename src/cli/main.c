@@ -5,8 +5,11 @@
 
 #include "cli/cli.h"
 #include "cli/open_source.h"
+#include "common/descriptors.h"
 #include "common/parse_size.h"
 #include "config.h"
+
+#define DESCRIPTORS 4096 /* for files of sources */
 
 static const struct command *const commands[] = {
     &create_command, &import_command,  &export_command, &info_command,  &dump_command,
@@ -113,6 +116,7 @@ static void keep_memory(void)
 int main(int argc, char **argv)
 {
     keep_memory();
+    (void)descriptors_allow(DESCRIPTORS);
     sfs_leave_hdf5_at_exit();
     int taken = take_options(argc, argv);
     if (taken < 0)

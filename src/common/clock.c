@@ -2,11 +2,22 @@
 
 #define SECOND 1000000000u
 
-uint64_t clock_now(void)
+static uint64_t time_of(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+}
+
+uint64_t clock_now(void)
+{
+    return time_of(CLOCK_MONOTONIC);
+}
+
+uint64_t clock_waited(void)
+{
+    uint64_t run = time_of(CLOCK_THREAD_CPUTIME_ID);
+    return clock_now() - run;
 }
 
 struct timespec clock_in(uint64_t nanos)

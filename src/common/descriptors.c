@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -46,6 +47,16 @@ void descriptors_close_from(int first)
 }
 
 #endif
+
+uint64_t descriptors_allow(uint64_t wanted)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
+        return wanted;
+    rlim_t may = limit.rlim_max < wanted ? limit.rlim_max : (rlim_t)wanted, before = limit.rlim_cur;
+    limit.rlim_cur = may;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? may : before;
+}
 
 union ancillary {
     struct cmsghdr header; /* for its alignment */

@@ -4,9 +4,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Closes all from this one on. */
 void descriptors_close_from(int first);
+
+/* Lets the process have so many open at a time, or as many as it may have; returns how many that are. */
+uint64_t descriptors_allow(uint64_t wanted);
 
 /* Sends n bytes over a socket of either kind, and with them a descriptor, or none (-1). False: not all of them
  * were sent. */

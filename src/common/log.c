@@ -20,6 +20,13 @@ static void log_to_stderr(int level, const char *line)
 static _Atomic(sfs_log_function) log_function = log_to_stderr;
 static atomic_int log_level = LOG_WARNING;
 
+static _Thread_local unsigned *lines_left; /* NULL: no limit */
+
+void log_limit(unsigned *left)
+{
+    lines_left = left;
+}
+
 void sfs_set_log(sfs_log_function function, int level)
 {
     atomic_store(&log_function, function ? function : log_to_stderr);
@@ -47,8 +54,10 @@ void log_message(int level, const char *format, ...)
 {
     char line[2048];
     va_list args;
-    if (level > atomic_load(&log_level))
+    if (level > atomic_load(&log_level) || (lines_left && *lines_left == 0))
         return;
+    if (lines_left)
+        --*lines_left;
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);

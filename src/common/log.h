@@ -23,6 +23,10 @@ size_t log_control(const char *text);
  * said, 0 before. Any thread. */
 bool log_is_due(_Atomic uint64_t *last);
 
+/* From now on each line of this thread takes one of so many, which are not there any more then: without one it is
+ * dropped. NULL: there is no limit. */
+void log_limit(unsigned *left);
+
 #define log_error(...)   log_message(LOG_ERR, __VA_ARGS__)
 #define log_warning(...) log_message(LOG_WARNING, __VA_ARGS__)
 #define log_info(...)    log_message(LOG_INFO, __VA_ARGS__)

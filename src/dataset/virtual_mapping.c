@@ -276,8 +276,11 @@ static int take_mappings(struct virtual *virtual)
     virtual->mapping = calloc(mappings.n ? mappings.n : 1, sizeof(*virtual->mapping));
     if (!virtual->mapping)
         error = -ENOMEM;
-    for (size_t i = 0; i < mappings.n && !error; i++)
-        error = take_mapping(virtual, &mappings.mapping[i], i);
+    for (size_t i = 0; i < mappings.n && !error; i++) {
+        error = interrupt_check();
+        if (!error)
+            error = take_mapping(virtual, &mappings.mapping[i], i);
+    }
     hdf5_mappings_free(&mappings);
     if (!error)
         sort(virtual);

@@ -93,6 +93,12 @@ def test_folders_include_what_they_may():
     assert n > 500
 
 
+def test_tables_are_hashed_with_a_secret():
+    """That is what common/hash.h is for: nobody includes what it is made of."""
+    including = [p for p in c_files("src") if "uthash.h" in INCLUDE.findall(p.read_text())]
+    assert [str(p.relative_to(TOP)) for p in including] == ["src/common/hash.h"]
+
+
 def test_layers_go_downwards():
     """In the order of the table a folder includes only those above it."""
     table, seen = allowed(), set()

@@ -55,6 +55,38 @@ def daemons(tmp_path):
             wait_for_end(pid)
 
 
+def ignored(pid):
+    """The signals that a process ignores."""
+    line = re.search(r"SigIgn:\t(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())
+    return {number for number in range(1, 65) if int(line[1], 16) >> (number - 1) & 1}
+
+
+@pytest.mark.parametrize("how", [signal.SIG_DFL, signal.SIG_IGN])
+def test_who_starts_it_may_ignore_the_ends_of_children(small, tmp_path, how):
+    """Its own are waited for all the same: else others could have their numbers when it ends them."""
+    mountpoint = tmp_path / "m"
+    mountpoint.mkdir()
+    nothing = tmp_path / "nothing.h5"
+    nothing.write_bytes(bytes(10000))
+    started = {"preexec_fn": lambda: signal.signal(signal.SIGCHLD, how), "timeout": START_SECONDS}
+    failed = subprocess.run([SPARSEFS, nothing, mountpoint], stderr=subprocess.PIPE, text=True, **started)
+    assert failed.returncode == 32 and "nothing.h5" in failed.stderr  # what the child has found out
+    subprocess.run([SPARSEFS, small, mountpoint], check=True, **started)
+    try:
+        pid = int((mountpoint / ".sparsefs/pid").read_text())
+        assert os.getxattr(mountpoint / "d", "user.units")  # by libhdf5's process
+        family = [pid, *map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+        assert len(family) > 1
+        names = {pathlib.Path(f"/proc/{one}/comm").read_text().strip() for one in family}
+        assert "sparsefs-hdf5z" in names
+        for one in family:
+            if pathlib.Path(f"/proc/{one}/comm").read_text().strip() in ("sparsefs", "sparsefs-hdf5z"):
+                assert signal.SIGCHLD not in ignored(one)
+    finally:
+        subprocess.run(["umount", "-i", mountpoint], check=True)
+        wait_for_end(pid)
+
+
 def test_daemon_works_when_the_command_returns(daemons, small):
     for _ in range(5):
         mountpoint = daemons(small)

@@ -483,6 +483,27 @@ static void a_check_that_is_interrupted_finds_nothing(void **state)
     assert_true(interrupted > 0);
 }
 
+/* While its parts are taken, each of which may take long. */
+static void opening_that_is_interrupted_ends(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    unsigned left = MAPPINGS / 2;
+    uint64_t address;
+    be_well();
+    make_patched();
+    assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/v", &address), 0);
+    sfs_set_interrupt(is_wanted_no_more, &left);
+    int error = sfs_dataset_open(file, address, "/v", &dataset);
+    sfs_set_interrupt(NULL, NULL);
+    assert_int_equal(error, -EINTR);
+    assert_int_equal(sfs_dataset_open(file, address, "/v", &dataset), 0);
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+}
+
 /* Overwrites n bytes of the second source; keeps them. */
 static void spoil(uint64_t address, char *kept, size_t n)
 {
@@ -563,4 +584,5 @@ TEST_MAIN(cmocka_unit_test(a_read_that_fails_leaves_nothing_behind),
           cmocka_unit_test(what_the_check_cannot_read_is_a_finding_that_says_why),
           cmocka_unit_test(what_is_wrong_with_a_source_is_logged_once),
           cmocka_unit_test(sources_that_cannot_be_read_are_no_fill_value),
-          cmocka_unit_test(a_check_that_is_interrupted_finds_nothing))
+          cmocka_unit_test(a_check_that_is_interrupted_finds_nothing),
+          cmocka_unit_test(opening_that_is_interrupted_ends))

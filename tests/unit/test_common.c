@@ -23,6 +23,7 @@
 #include "cli/cli.h"
 #include "common/descriptors.h"
 #include "common/float_text.h"
+#include "common/hash.h"
 #include "common/json.h"
 #include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
@@ -212,6 +213,84 @@ static void a_signal_does_not_keep_a_descriptor_from_being_sent(void **state)
     close(ends[1]);
 }
 
+/* ---- Hash tables ---- */
+
+/* By Python (hash() of bytes), with the secrets of PYTHONHASHSEED=0 and 42. */
+static void a_hash_is_as_it_is_defined(void **state)
+{
+    (void)state;
+    static const uint64_t none[2], some[2] = {0xdc504fd368cd90af, 0xb920bb9ffe99e9c1};
+    static const struct {
+        const uint64_t *secret;
+        const char *key;
+        uint64_t hash;
+    } cases[] = {
+        {none, "a", 0x407448d2b89b1813},
+        {none, "abcdefgh", 0x3f7b849c0b8e35ea},
+        {none, "abcdefghijklmno", 0x1fd27a29b0e9dc7a},
+        {none, "0123456789abcdef!", 0x9463628f6c8882ca},
+        {some, "a", 0xfe4a47335692551e},
+        {some, "abcdefgh", 0xb441be6d79f21056},
+        {some, "abcdefghijklmno", 0xbaed8ce4a6c84f95},
+        {some, "0123456789abcdef!", 0x8b26d5a020de775c},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++)
+        assert_true(hash_siphash(cases[i].secret, cases[i].key, strlen(cases[i].key)) ==
+                    cases[i].hash);
+}
+
+static void each_process_hashes_with_a_secret_of_its_own(void **state)
+{
+    (void)state;
+    uint64_t before = hash_keyed("key", 3);
+    assert_true(before == hash_keyed("key", 3));
+    static const uint64_t none[2];
+    assert_true(before != hash_siphash(none, "key", 3));
+    hash_new_secret(); /* there is no table here */
+    assert_true(before != hash_keyed("key", 3));
+}
+
+#define ALIKE 1000
+
+struct alike {
+    uint32_t words[6];
+    UT_hash_handle hh;
+};
+
+/* Keys that are one to the function that uthash has by itself: the second half of each undoes what that has made
+ * of the first. */
+static void make_alike(struct alike *alike)
+{
+    for (uint32_t i = 0; i < ALIKE; i++) {
+        uint32_t a = 0x9e3779b9 + i, b = 0x9e3779b9 + 7 * i, c = 0xfeedbeef + i;
+        memcpy(alike[i].words, (uint32_t[]){i, 7 * i, i}, 12);
+        HASH_JEN_MIX(a, b, c);
+        memcpy(alike[i].words + 3, (uint32_t[]){1 - a, 2 - b, 3 - c}, 12);
+    }
+}
+
+static void keys_that_were_made_alike_lie_apart(void **state)
+{
+    (void)state;
+    struct alike *alike = calloc(ALIKE, sizeof(*alike)), *table = NULL;
+    unsigned most = 0;
+    assert_non_null(alike);
+    make_alike(alike);
+    for (size_t i = 0; i < ALIKE; i++) {
+        unsigned jen, first;
+        HASH_JEN(alike[i].words, 24, jen);
+        HASH_JEN(alike[0].words, 24, first);
+        assert_int_equal(jen, first);
+        HASH_ADD(hh, table, words, 24, &alike[i]);
+    }
+    for (unsigned i = 0; i < table->hh.tbl->num_buckets; i++)
+        if (table->hh.tbl->buckets[i].count > most)
+            most = table->hh.tbl->buckets[i].count;
+    assert_in_range(most, 1, 40);
+    HASH_CLEAR(hh, table);
+    free(alike);
+}
+
 /* ---- Mounts ---- */
 
 static void a_table_of_mounts_that_cannot_be_read_says_nothing(void **state)
@@ -255,5 +334,8 @@ TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
           cmocka_unit_test(only_after_a_signal_nothing_is_changed),
           cmocka_unit_test(numbers_have_the_fewest_digits),
           cmocka_unit_test(a_signal_does_not_keep_a_descriptor_from_being_sent),
+          cmocka_unit_test(a_hash_is_as_it_is_defined),
+          cmocka_unit_test(each_process_hashes_with_a_secret_of_its_own),
+          cmocka_unit_test(keys_that_were_made_alike_lie_apart),
           cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing),
           cmocka_unit_test(an_image_that_became_a_fifo_is_not_waited_for))

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -16,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -26,6 +28,8 @@
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/hash.h"
+#include "common/log.h"
 #include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
@@ -773,6 +777,7 @@ static void test_landlock_by_itself(void **state)
 enum {
     SOUND = 1000,
     CRASHES,
+    ENDS_IF_IT_KNOWS,
     HANGS,
     IS_CUT,
     ASKS_BEYOND,
@@ -783,6 +788,11 @@ enum {
     GIVES_UP,
     LEAVES, /* its socket, and lives on */
     UNKNOWN_KIND,
+    FINDS_ONE, /* very often */
+    LETS_GO,   /* all but once */
+    LETS_ALL_GO,
+    FINDS_MANY,
+    FINDS_REFUSED,
     /* These lie where they are asked for with others: */
     SAYS_MORE,
     SAYS_LESS,
@@ -844,12 +854,101 @@ static void ask_for(int socket, uint64_t address, uint64_t n)
     reply_object_type(socket);
 }
 
+#define FINDS 300
+#define NAMED 60 /* other files */
+
+static char folder[PATH_MAX]; /* where the tests are */
+
+/* An answer of the program to a question; *number: what it is, if it is one. */
+static uint64_t ask_program(int socket, enum message_kind question, struct wire *wire, unsigned at,
+                            uint64_t *number)
+{
+    enum message_kind kind;
+    (void)channel_send(socket, question, wire, UINT64_MAX);
+    (void)channel_receive(socket, &kind, wire, UINT64_MAX);
+    struct cursor cursor = cursor_over(wire->bytes, wire->n);
+    uint64_t error = take_uint(&cursor, UINT64_MAX);
+    for (unsigned i = 0; i <= at && !error; i++)
+        *number = take_uint(&cursor, UINT64_MAX);
+    wire_free(wire);
+    return error;
+}
+
+static uint64_t find(int socket, const char *path)
+{
+    struct wire wire = {0};
+    uint64_t number = 0;
+    wire_string(&wire, path);
+    wire_uint(&wire, false);
+    (void)ask_program(socket, MESSAGE_FIND, &wire, 1, &number); /* behind whether it is refused */
+    return number;
+}
+
+static void find_many(int socket, unsigned n, bool is_one)
+{
+    for (unsigned i = 0; i < n; i++) {
+        char path[PATH_MAX + 32];
+        snprintf(path, sizeof(path), "%s/named%u", folder, is_one ? 0 : i);
+        (void)find(socket, path);
+    }
+    reply_object_type(socket);
+}
+
+static void let_go(int socket, unsigned n)
+{
+    struct wire wire = {0};
+    wire_uint(&wire, 1);
+    for (unsigned i = 0; i < n; i++)
+        (void)channel_send(socket, MESSAGE_LET_GO, &wire, UINT64_MAX);
+    wire_free(&wire);
+    reply_object_type(socket);
+}
+
+static uint64_t ask_for_space(int socket, uint64_t n)
+{
+    struct wire wire = {0};
+    uint64_t address = 0;
+    wire_uint(&wire, n);
+    (void)ask_program(socket, MESSAGE_ALLOCATE, &wire, 0, &address);
+    return address;
+}
+
+static void write_byte(int socket, uint64_t address)
+{
+    struct wire wire = {0};
+    wire_uint(&wire, address);
+    wire_bytes(&wire, "x", 1);
+    if (channel_send(socket, MESSAGE_WRITE, &wire, UINT64_MAX) < 0)
+        _exit(0);
+    wire_free(&wire);
+}
+
+#define PAGES  17000 /* more than are small changes */
+#define PIECES 5000
+
+/* Each byte that it writes is looked for in all that it has allocated, without an end. */
+static void change_slowly(int socket)
+{
+    uint64_t first = ask_for_space(socket, (uint64_t)PAGES * 4096);
+    for (unsigned i = 0; i < PIECES; i++)
+        (void)ask_for_space(socket, 1);
+    for (uint64_t i = 0;; i++)
+        write_byte(socket, first + i % PAGES * 4096);
+}
+
+static uint64_t hash_before; /* of nothing, in the program */
+
 static void behave(int socket, uint64_t object)
 {
     struct wire nothing = {0}, line = {0};
     switch (object) {
     case CRASHES:
         abort();
+    case ENDS_IF_IT_KNOWS: /* with which secret keys are hashed where it is asked from */
+        if (hash_keyed("", 0) == hash_before)
+            abort();
+        reply_object_type(socket);
+        break;
     case HANGS:
         for (;;)
             ;
@@ -887,6 +986,23 @@ static void behave(int socket, uint64_t object)
         _exit(0);
     case GIVES_UP:
         reply_error(socket, EINTR);
+        break;
+    case FINDS_ONE:
+        find_many(socket, FINDS, true);
+        break;
+    case LETS_GO:
+        let_go(socket, FINDS - 1);
+        break;
+    case LETS_ALL_GO:
+        let_go(socket, FINDS);
+        break;
+    case FINDS_MANY:
+        find_many(socket, NAMED, false);
+        break;
+    case FINDS_REFUSED:
+        for (int i = 0; i < 1000; i++)
+            (void)find(socket, "/etc/passwd");
+        reply_object_type(socket);
         break;
     case UNKNOWN_KIND:
         (void)channel_send(socket, MESSAGE_CALL, &nothing, UINT64_MAX);
@@ -1007,6 +1123,16 @@ static void answer(int socket, uint64_t call, struct cursor *cursor)
         behave(socket, take_uint(cursor, UINT64_MAX));
 }
 
+#define SLOW "/slow"
+
+static bool is_slow(struct cursor *cursor)
+{
+    char *path;
+    bool is_slow = take_string(cursor, true, &path) == 0 && strcmp(path, SLOW) == 0;
+    free(path);
+    return is_slow;
+}
+
 static void work(int socket)
 {
     enum message_kind kind;
@@ -1017,6 +1143,8 @@ static void work(int socket)
         uint64_t call = take_uint(&cursor, UINT64_MAX);
         if (call == WORKER_WRITE)
             reply_to_write(socket);
+        else if (call == WORKER_CREATE_GROUP && is_slow(&cursor))
+            change_slowly(socket);
         else if (call == WORKER_OPEN || call == WORKER_RENEW || call >= WORKER_FIRST_CHANGE)
             reply(socket, &root);
         else
@@ -1068,6 +1196,14 @@ static void test_one_that_dies_is_started_again(void **state)
     assert_non_null(strstr(hdf5_error(), "has ended the process"));
 }
 
+/* Whoever takes one over does not learn how keys of tables of the program are hashed. */
+static void test_it_has_not_the_secret_of_tables(void **state)
+{
+    (void)state;
+    assert_true(hash_keyed("", 0) == hash_before);
+    assert_int_equal(ask(PATIENT, ENDS_IF_IT_KNOWS, 1), 0);
+}
+
 static void test_one_that_hangs_is_ended(void **state)
 {
     (void)state;
@@ -1115,7 +1251,7 @@ static void test_a_log_is_not_flooded(void **state)
     assert_int_equal(log_errors() - before, 50);
 }
 
-/* ---- Rows of objects ---- */
+/* ---- Files that it asks for ---- */
 
 struct file {
     struct store *store;
@@ -1134,6 +1270,139 @@ static void close_file(struct file *file)
     remote_close(file->remote);
     store_close(file->store);
 }
+
+static int ask_client(struct client *client, uint64_t object)
+{
+    struct wire request;
+    struct cursor results;
+    client_request(&request, WORKER_OBJECT_TYPE);
+    wire_uint(&request, object);
+    client_lock(client);
+    int error = client_ask(client, WORKER_OBJECT_TYPE, object, &request, &results);
+    client_unlock(client);
+    wire_free(&request);
+    return error;
+}
+
+static void make_named(void)
+{
+    for (unsigned i = 0; i < NAMED; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "named%u", i);
+        int fd = open(name, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+        assert_int_equal(write(fd, "named", 5), 5);
+        close(fd);
+    }
+}
+
+static struct client *a_client(struct store **store)
+{
+    struct client *client;
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof(path), "%s/named0", folder);
+    assert_int_equal(store_open(path, store), 0);
+    assert_int_equal(client_create(*store, PATIENT, &client), 0);
+    return client;
+}
+
+static void test_a_file_that_is_found_again_is_open(void **state)
+{
+    (void)state;
+    struct store *store;
+    make_named();
+    struct client *client = a_client(&store);
+    assert_int_equal(ask_client(client, FINDS_ONE), 0);
+    assert_int_equal(client->n_others, 1);
+    assert_int_equal(ask_client(client, LETS_GO), 0);
+    assert_int_equal(client->n_others, 1);
+    assert_int_equal(ask_client(client, LETS_ALL_GO), 0);
+    assert_int_equal(client->n_others, 0);
+    client_destroy(client);
+    store_close(store);
+}
+
+/* How many the program can open besides. */
+static size_t descriptors_left(void)
+{
+    int fds[1024];
+    size_t n = 0;
+    while (n < COUNT(fds) && (fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        n++;
+    for (size_t i = 0; i < n; i++)
+        close(fds[i]);
+    return n;
+}
+
+#define DESCRIPTORS 160 /* for 40 files, then */
+
+static void test_descriptors_are_left(void **state)
+{
+    (void)state;
+    struct store *store[3];
+    struct client *client[COUNT(store)];
+    struct rlimit before;
+    make_named();
+    unsigned errors = log_errors();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){DESCRIPTORS, before.rlim_max}), 0);
+    for (size_t i = 0; i < COUNT(store); i++) {
+        client[i] = a_client(&store[i]);
+        assert_int_equal(ask_client(client[i], FINDS_MANY), 0);
+    }
+    assert_int_equal(client[0]->n_others, 20);
+    assert_int_equal(client[1]->n_others, 10);
+    assert_int_equal(client[2]->n_others, 5);
+    assert_true(log_errors() > errors);
+    assert_true(descriptors_left() > DESCRIPTORS / 8);
+    for (size_t i = 0; i < COUNT(store); i++) {
+        client_destroy(client[i]);
+        store_close(store[i]);
+    }
+    client[0] = a_client(&store[0]);
+    assert_int_equal(ask_client(client[0], FINDS_MANY), 0);
+    assert_int_equal(client[0]->n_others, 20);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(ask_client(client[0], FINDS_MANY), 0);
+    assert_int_equal(client[0]->n_others, NAMED);
+    client_destroy(client[0]);
+    store_close(store[0]);
+}
+
+static void test_refusals_do_not_flood_the_log(void **state)
+{
+    (void)state;
+    struct store *store;
+    make_named();
+    struct client *client = a_client(&store);
+    unsigned before = log_errors();
+    assert_int_equal(ask_client(client, FINDS_REFUSED), 0);
+    assert_int_equal(log_errors() - before, 50);
+    log_message(LOG_ERR, "others are not kept from it");
+    assert_int_equal(log_errors() - before, 51);
+    client_destroy(client);
+    store_close(store);
+}
+
+static uint64_t cpu_time(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+/* Only what is waited for gives a call more time, not what it has us do. */
+static void test_our_own_time_counts(void **state)
+{
+    (void)state;
+    struct file file;
+    open_file(&file, HURRY);
+    uint64_t before = cpu_time();
+    assert_int_equal(remote_create_group(file.remote, SLOW), -EIO);
+    assert_in_range(cpu_time() - before, 0, 2 * HURRY);
+    close_file(&file);
+}
+
+/* ---- Rows of objects ---- */
 
 static void list(struct file *file, uint64_t object)
 {
@@ -1307,19 +1576,6 @@ static void test_a_refused_write_is_refused(void **state)
     close_file(&file);
 }
 
-static int ask_client(struct client *client, uint64_t object)
-{
-    struct wire request;
-    struct cursor results;
-    client_request(&request, WORKER_OBJECT_TYPE);
-    wire_uint(&request, object);
-    client_lock(client);
-    int error = client_ask(client, WORKER_OBJECT_TYPE, object, &request, &results);
-    client_unlock(client);
-    wire_free(&request);
-    return error;
-}
-
 /* What is open may be many files. */
 static void test_large_messages_are_not_kept(void **state)
 {
@@ -1440,6 +1696,22 @@ static void test_one_that_is_killed_late_each_time(void **state)
     assert_in_range(client_starts(client), 1, 10);
     client_destroy(client);
     store_close(store);
+}
+
+/* Its number is nobody else's until then, whatever the program makes of the ends of its children. */
+static void test_how_one_ended_is_told_later(void **state)
+{
+    (void)state;
+    pid_t pid;
+    struct worker_end end;
+    int socket;
+    char byte;
+    assert_int_equal(zygote_fork(&zygote_of_libhdf5, &pid, &socket), 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(recv(socket, &byte, 1, 0), 0); /* it has ended, or is about to */
+    close(socket);
+    assert_int_equal(zygote_end(&zygote_of_libhdf5, pid, PATIENT, &end), 0);
+    assert_true(!end.lived_on && WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGKILL);
 }
 
 /* A zygote that is stopped holds nobody up for ever, and answers when it goes on. */
@@ -1595,7 +1867,12 @@ static int start_zygote(void **state)
 {
     (void)state;
     log_quietly();
-    return zygote_start(&zygote_of_libhdf5, prepare, work, MEMORY);
+    assert_non_null(getcwd(folder, sizeof(folder)));
+    hash_before = hash_keyed("", 0);
+    signal(SIGCHLD, SIG_IGN); /* as by who starts a program; whatever the tests below are about */
+    int error = zygote_start(&zygote_of_libhdf5, prepare, work, MEMORY);
+    signal(SIGCHLD, SIG_DFL);
+    return error;
 }
 
 static int all_tests(void)
@@ -1613,14 +1890,20 @@ static int all_tests(void)
         cmocka_unit_test(test_root_is_not_kept),
         cmocka_unit_test(test_landlock_by_itself),
         cmocka_unit_test(test_one_that_dies_is_started_again),
+        cmocka_unit_test(test_it_has_not_the_secret_of_tables),
         cmocka_unit_test(test_one_that_hangs_is_ended),
         cmocka_unit_test(test_one_that_leaves_is_to_blame),
         cmocka_unit_test(test_one_that_never_stops_is_ended),
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
+        cmocka_unit_test(test_a_file_that_is_found_again_is_open),
+        cmocka_unit_test(test_descriptors_are_left),
+        cmocka_unit_test(test_refusals_do_not_flood_the_log),
+        cmocka_unit_test(test_our_own_time_counts),
         cmocka_unit_test(test_a_refused_write_is_refused),
         cmocka_unit_test(test_one_that_is_killed_is_started_again),
         cmocka_unit_test(test_one_that_is_killed_late_each_time),
+        cmocka_unit_test(test_how_one_ended_is_told_later),
         cmocka_unit_test(test_a_zygote_that_is_stopped),
         cmocka_unit_test(test_those_listed_are_asked_for_together),
         cmocka_unit_test(test_what_was_said_ahead_is_forgotten),

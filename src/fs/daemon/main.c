@@ -1,5 +1,6 @@
 /* The daemon: from the command line to a mount that works, and to its end. */
 #include <errno.h>
+#include <inttypes.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -7,13 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include "common/cpu_limit.h"
+#include "common/descriptors.h"
 #include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
 #include "common/thread.h"
@@ -29,11 +30,14 @@
 #include "fs/mount.h"
 #include "fs/open.h"
 
-#define READAHEAD_KIB       1024 /* first reads through the page cache are twice as fast as with 128 */
-#define DESCRIPTORS_OF_FILE 8
-#define DESCRIPTORS_BESIDE  256                 /* with those of files that users have open */
-#define DECODING_SECONDS    10.0                /* of processor time, for one chunk */
-#define DECODER_BYTES       ((size_t)512 << 20) /* of address space, besides what it decodes */
+#define READAHEAD_KIB    1024 /* first reads through the page cache are twice as fast as with 128 */
+#define DECODING_SECONDS 10.0 /* of processor time, for one chunk */
+#define DECODER_BYTES    ((size_t)512 << 20) /* of address space, besides what it decodes */
+
+#define DESCRIPTORS_OF_FILE    8
+#define DESCRIPTORS_OF_SOURCES 256  /* of a file: 64 that are kept open */
+#define DESCRIPTORS_OF_WORKERS 4096 /* for files of sources that processes of libhdf5 have open */
+#define DESCRIPTORS_BESIDE     256  /* with those of files that users have open */
 
 static atomic_bool use_syslog;
 static atomic_int log_level;
@@ -272,10 +276,23 @@ static int mount_and_serve(struct mount *mount, struct options *options)
     return status;
 }
 
+/* Each HDF5 file takes a few descriptors, and each source of one, if it has any. */
+static void allow_descriptors(const struct options *options)
+{
+    unsigned files = options->is_folder ? options->max_open : 1;
+    uint64_t least = (uint64_t)files * DESCRIPTORS_OF_FILE + DESCRIPTORS_BESIDE;
+    uint64_t allowed = descriptors_allow(least + (uint64_t)files * DESCRIPTORS_OF_SOURCES +
+                                         DESCRIPTORS_OF_WORKERS);
+    if (allowed < least && options->is_folder)
+        log_warning("only %" PRIu64 " files and sockets can be open: max_open=%u may be too much",
+                    allowed, files);
+}
+
 static int open_and_serve(struct options *options, struct keeper *keeper)
 {
     struct sfs_file *file;
     struct mount mount;
+    allow_descriptors(options);
     int error = daemon_open_file(options, &file);
     if (error) {
         keeper_destroy(keeper);
@@ -298,20 +315,6 @@ static int open_and_serve(struct options *options, struct keeper *keeper)
     open_files_close(&mount);
     (void)mount_destroy(&mount);
     return daemon_close_file(file, is_writable, status);
-}
-
-/* Each HDF5 file of the folder takes a few descriptors. */
-static void allow_descriptors(unsigned files)
-{
-    struct rlimit limit;
-    rlim_t wanted = (rlim_t)files * DESCRIPTORS_OF_FILE + DESCRIPTORS_BESIDE;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
-        return;
-    if (limit.rlim_max < wanted)
-        log_warning("only %llu files and sockets can be open: max_open=%u may be too much",
-                    (unsigned long long)limit.rlim_max, files);
-    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static int serve_folder(struct options *options, struct keeper *keeper, struct mounted_files *files)
@@ -339,7 +342,7 @@ static int open_and_serve_folder(struct options *options, struct keeper *keeper)
     struct mounted_files *files = NULL;
     if (!file_options.external_files && !options->allow_other)
         file_options.external_files = options->file;
-    allow_descriptors(options->max_open);
+    allow_descriptors(options);
     int error = folder_create(options->file, options->allow_other, &folder);
     if (!error)
         error = together_create(&file_options, &together);
@@ -403,6 +406,7 @@ static int look_for_folder(struct options *options)
 static int start(struct options *options)
 {
     signal(SIGPIPE, SIG_IGN); /* what cannot be logged is no reason to end */
+    signal(SIGCHLD, SIG_DFL); /* our processes keep their numbers until we have waited for them */
     int status = resolve_paths(options);
     if (!status)
         status = look_for_folder(options);

@@ -10,7 +10,6 @@
 #include "hdf5/worker/client_private.h"
 #include "store/store.h"
 
-#define MOST_LINES     50  /* of the log, in one call */
 #define QUESTION_BYTES 256 /* that a question counts for, */
 #define BYTE_NANOS     250 /* and for each of them: 4 MB/s */
 
@@ -30,7 +29,7 @@ static int send_answer(struct client *client)
 static struct store *file_of(const struct client *client, uint64_t number)
 {
     return number == 0                   ? client->store
-           : number < CLIENT_MOST_OTHERS ? client->others[number]
+           : number < CLIENT_MOST_OTHERS ? client->others[number].store
            : number == CLIENT_SOURCE     ? client->source
                                          : NULL;
 }
@@ -41,6 +40,13 @@ static void give_time(struct client *client, uint64_t bytes)
     uint64_t n = bytes < client->moved_most ? bytes : client->moved_most;
     client->moved_most -= n;
     client->until += n * BYTE_NANOS;
+}
+
+/* A disk takes as long as it takes. Not so what we do ourselves, of which a worker may want any amount. */
+static void give_waited(struct client *client, uint64_t before)
+{
+    uint64_t now = clock_waited();
+    client->until += now > before ? now - before : 0; /* two clocks */
 }
 
 /* As it has changed the file in this call. */
@@ -61,14 +67,14 @@ static int answer_read(struct client *client, struct cursor *cursor)
     bool is_ahead = take_bool(cursor);
     if (take_end(cursor, true) < 0 || !store)
         return -EPROTO;
-    uint64_t begun = clock_now();
+    uint64_t before = clock_waited();
     void *room = wire_room(answer_with(client, 0), (size_t)n);
     int error = room ? read_store(client, store, address, room, (size_t)n) : -ENOMEM;
     if (error)
         answer_with(client, error);
     client->has_moved |= error == STORE_MOVED;
     client->read_failed |= error && !is_ahead && store != client->source;
-    client->until += clock_now() - begun;
+    give_waited(client, before);
     give_time(client, n);
     return send_answer(client);
 }
@@ -96,32 +102,25 @@ void client_describe_store(struct wire *wire, uint64_t number, const struct stor
 static int answer_find(struct client *client, struct cursor *cursor)
 {
     char *name;
-    size_t i = 1;
+    size_t number;
     bool is_refused = false;
     int error = take_string(cursor, true, &name);
     if (error)
         return error == -EIO ? -EPROTO : error;
     bool is_of_source = take_bool(cursor);
-    const struct store *from = is_of_source ? client->source : client->store;
-    if (take_end(cursor, true) < 0 || !from) {
+    if (take_end(cursor, true) < 0 || (is_of_source && !client->source)) {
         free(name);
         return -EPROTO;
     }
     client->has_looked_elsewhere = true;
-    while (i < CLIENT_MOST_OTHERS && client->others[i])
-        i++;
-    uint64_t begun = clock_now();
-    error = i == CLIENT_MOST_OTHERS
-                ? -ENFILE
-                : driver_find_other(from, name, &client->others[i], &is_refused);
+    uint64_t before = clock_waited();
+    error = client_find_other(client, name, is_of_source, &number, &is_refused);
     free(name);
-    client->until += clock_now() - begun;
-    if (error && i < CLIENT_MOST_OTHERS)
-        client->others[i] = NULL;
+    give_waited(client, before);
     struct wire *wire = answer_with(client, error);
     wire_uint(wire, is_refused);
     if (!error)
-        client_describe_store(wire, i, client->others[i]);
+        client_describe_store(wire, number, client->others[number].store);
     return send_answer(client);
 }
 
@@ -152,9 +151,9 @@ static int write_bytes(struct client *client, uint64_t address, const void *byte
 {
     if (!client_is_changing(client) && !client_is_opening(client))
         return client_note_change(client, -EROFS);
-    uint64_t begun = clock_now();
+    uint64_t before = clock_waited();
     int error = transaction_write(client->transaction, address, bytes, n);
-    client->until += clock_now() - begun;
+    give_waited(client, before);
     give_time(client, n);
     return client_note_change(client, error);
 }
@@ -217,10 +216,8 @@ static int let_go(struct client *client, struct cursor *cursor)
     uint64_t number = take_uint(cursor, CLIENT_SOURCE);
     if (take_end(cursor, true) < 0 || number == 0)
         return -EPROTO;
-    if (number == CLIENT_SOURCE)
-        return 0;
-    store_close(client->others[number]);
-    client->others[number] = NULL;
+    if (number != CLIENT_SOURCE)
+        client_let_go(client, number);
     return 0;
 }
 
@@ -231,11 +228,11 @@ static int pass_on(struct client *client, struct cursor *cursor)
     int error = take_string(cursor, true, &line);
     if (error)
         return error == -EIO ? -EPROTO : error;
-    bool is_said = client->lines++ < MOST_LINES;
-    if (is_said && level <= LOG_ERR)
+    if (level <= LOG_ERR)
         why_say(client_why(client), "%.1000s", line);
-    else if (is_said)
+    else
         log_message(level, "%.1000s", line);
+    client->has_said = true;
     free(line);
     return 0;
 }
@@ -248,7 +245,7 @@ static int answer_interrupted(struct client *client)
     return send_answer(client);
 }
 
-int client_answer(struct client *client, enum message_kind kind)
+static int answer(struct client *client, enum message_kind kind)
 {
     struct cursor cursor = cursor_over(client->in.bytes, client->in.n);
     switch (kind) {
@@ -279,4 +276,15 @@ int client_answer(struct client *client, enum message_kind kind)
     default:
         return -EPROTO;
     }
+}
+
+/* A change that it may not make is said last, and is not to be lost among the rest. */
+int client_answer(struct client *client, enum message_kind kind)
+{
+    bool is_change = kind == MESSAGE_WRITE || kind == MESSAGE_WRITE_NAMED || kind == MESSAGE_FREE ||
+                     kind == MESSAGE_ALLOCATE;
+    log_limit(is_change ? &client->change_lines_left : &client->lines_left);
+    int error = answer(client, kind);
+    log_limit(NULL);
+    return error;
 }

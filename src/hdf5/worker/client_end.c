@@ -12,14 +12,6 @@
 #include "hdf5/worker/confine.h"
 #include "store/store.h"
 
-static void close_others(struct client *client)
-{
-    for (size_t i = 1; i < CLIENT_MOST_OTHERS; i++) {
-        store_close(client->others[i]);
-        client->others[i] = NULL;
-    }
-}
-
 /* patience: see zygote_end. */
 static struct worker_end end_worker(struct client *client, uint64_t patience)
 {
@@ -29,7 +21,7 @@ static struct worker_end end_worker(struct client *client, uint64_t patience)
     close(client->socket);
     client->socket = -1;
     client->is_owed = false;
-    close_others(client);
+    client_close_others(client);
     (void)zygote_end(&zygote_of_libhdf5, client->pid, patience, &end);
     return end;
 }

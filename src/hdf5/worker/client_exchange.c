@@ -9,6 +9,9 @@
 #include "hdf5/worker/client_private.h"
 #include "store/store.h"
 
+#define MOST_LINES                                                                                 \
+    50 /* of the log in one call, by what a worker says and asks for; as many by what it changes */
+
 /* What a call may fail with: others mean something to those who call us. That it was to end it knows
  * from us only: a program would begin the call again, and again. */
 static int known_error(const struct client *client, uint64_t number)
@@ -63,7 +66,8 @@ int client_send_call(struct client *client, enum worker_call call, const struct 
 {
     client->call = call;
     client->until = clock_now() + client->timeout;
-    client->lines = 0;
+    client->lines_left = client->change_lines_left = MOST_LINES;
+    client->has_said = false;
     client->has_looked_elsewhere = false;
     client->has_moved = client->read_failed = client->was_told_to_end = false;
     client->spoiled = 0;

@@ -27,6 +27,13 @@ struct strike {
     UT_hash_handle hh;
 };
 
+/* A file that a worker has open besides its own. */
+struct other {
+    struct store *store; /* NULL: none */
+    unsigned uses;       /* how often it has it open */
+    bool is_of_source;   /* the file that is copied from names it */
+};
+
 struct client {
     pthread_mutex_t lock; /* guards what follows */
     struct store *store;
@@ -35,10 +42,11 @@ struct client {
     pid_t pid;
     unsigned starts;
     uint64_t root;
-    struct store *others[CLIENT_MOST_OTHERS]; /* [0] is not used: that is the store itself */
-    struct store *source;                     /* of client_set_source */
-    struct copied_paths paths;                /* of what was copied from it */
-    uint64_t moved_most;                      /* bytes that still give a call more time */
+    struct other others[CLIENT_MOST_OTHERS]; /* [0] is not used: that is the store itself */
+    size_t n_others;                         /* that are there */
+    struct store *source;                    /* of client_set_source */
+    struct copied_paths paths;               /* of what was copied from it */
+    uint64_t moved_most;                     /* bytes that still give a call more time */
     struct strike *strikes;
     struct wire in, out;
     /* Of a call whose reply was not waited for: */
@@ -47,9 +55,10 @@ struct client {
     uint64_t owed_object;
     /* Of the call that is under way: */
     uint64_t until;
-    unsigned lines;
-    bool has_looked_elsewhere; /* for another file */
-    bool asks_anew;            /* cached answers are not used */
+    unsigned lines_left, change_lines_left; /* of the log */
+    bool has_said;                          /* something for the log */
+    bool has_looked_elsewhere;              /* for another file */
+    bool asks_anew;                         /* cached answers are not used */
     uint64_t spent; /* nanoseconds of workers since client_ask, without those of the disk */
     bool is_killed; /* by another process, when it ended last: */
     char last_end[CLIENT_END_TEXT]; /* asked for what, and how */
@@ -129,6 +138,19 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
 /* The halves of it, of a call whose reply is not waited for. */
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request);
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost);
+
+/* ---- client_others.c ---- */
+
+/* Opens what a file names, or finds it open. -ENFILE: the worker, or all of them together, have too many; that is
+ * logged. Errors of driver_find_other. */
+int client_find_other(struct client *client, const char *name, bool is_of_source, size_t *number,
+                      bool *is_refused);
+
+/* Each time that it was found. One that is not there is none. */
+void client_let_go(struct client *client, size_t number);
+
+/* When no worker has them any more. */
+void client_close_others(struct client *client);
 
 /* ---- client_answer.c: what a worker asks for, and says, in a call ---- */
 

@@ -30,9 +30,7 @@ void client_note_answer(const struct client *client, enum worker_call call,
                         const struct wire *request, const struct cursor *results)
 {
     struct answers_of of;
-    bool is_alone = !client->has_looked_elsewhere && client->lines == 0;
-    for (size_t i = 1; i < CLIENT_MOST_OTHERS && is_alone; i++)
-        is_alone = !client->others[i];
+    bool is_alone = !client->has_looked_elsewhere && !client->has_said && client->n_others == 0;
     if (is_alone && only_says(call) && answers_identify(client->store, &of))
         answers_keep(&of, request, results->at, results->left);
 }
@@ -69,7 +67,7 @@ void client_note_root(const struct client *client)
 {
     struct answers_of of;
     struct wire request, root = {0};
-    if (client->lines > 0 || !answers_identify(client->store, &of))
+    if (client->has_said || !answers_identify(client->store, &of))
         return;
     client_request(&request, WORKER_OPEN);
     wire_uint(&root, client->root);

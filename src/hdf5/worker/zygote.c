@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/descriptors.h"
+#include "common/hash.h"
 #include "hdf5/worker/confine.h"
 
 #define CONTROL 3 /* the descriptor that it hears us by */
@@ -169,6 +170,9 @@ static void run_zygote(struct zygote *zygote, const struct life *life, int socke
 {
     struct request request;
     int fd;
+    /* Where it is ignored, as whoever has started the program may have it, the numbers of workers that have
+     * ended are others' before we know. */
+    signal(SIGCHLD, SIG_DFL);
     if (!keep_only(socket))
         _exit(1);
     setsid();
@@ -178,6 +182,7 @@ static void run_zygote(struct zygote *zygote, const struct life *life, int socke
     prctl(PR_SET_DUMPABLE, 0);
     for (size_t i = 0; i < N_ZYGOTES; i++)
         all[i]->control = -1;
+    hash_new_secret();
     life->prepare();
     if (!zygote->is_open)
         confine_environment();
