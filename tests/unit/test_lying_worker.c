@@ -635,6 +635,40 @@ static void test_lies_after_the_opening(void **state)
     }
 }
 
+/* Which are written at once, by what was asked for. */
+static void test_new_datasets_that_are_others(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 16, 4096};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    unsigned n = 0;
+    char path[32];
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        *lies = (struct lies){.is_opaque = true, .size = sizes[i]};
+        assert_int_equal(sfs_open(PATH, &apart_to_write, &file), 0);
+        snprintf(path, sizeof(path), "/numbers of %zu", sizes[i]);
+        assert_int_equal(add_of(file, "uint64", path, true, &dataset), -EIO);
+        snprintf(path, sizeof(path), "/sequences of %zu", sizes[i]);
+        assert_int_equal(add_of(file, SEQUENCES, path, true, &dataset), -EIO);
+        lies->is_opaque = false;
+        sfs_close(file);
+    }
+    *lies = (struct lies){.makes_other = true};
+    assert_int_equal(sfs_open(PATH, &apart_to_write, &file), 0);
+    for (int dense = 0; dense < 2; dense++) {
+        static const char *const types[] = {"uint64", PARTS};
+        for (size_t i = 0; i < COUNT(types); i++) {
+            snprintf(path, sizeof(path), "/other %u", n++);
+            assert_int_equal(add_of(file, types[i], path, dense, &dataset), -EIO);
+        }
+    }
+    lies->makes_other = false;
+    assert_int_equal(add_of(file, PARTS, "/truth", true, &dataset), 0);
+    sfs_dataset_close(dataset);
+    sfs_close(file);
+}
+
 /* ---- Any answer ---- */
 
 #define ROUNDS 60
@@ -813,6 +847,7 @@ static int all_tests(void)
         cmocka_unit_test_setup_teardown(test_members_that_are_swapped, begin, end_test),
         cmocka_unit_test_setup_teardown(test_bases_of_another_size, begin, end_test),
         cmocka_unit_test_setup_teardown(test_lies_after_the_opening, begin, end_test),
+        cmocka_unit_test_setup_teardown(test_new_datasets_that_are_others, begin, end_test),
         cmocka_unit_test_setup_teardown(test_any_answer_may_be_changed, begin, end_test),
         cmocka_unit_test_setup_teardown(test_any_answer_to_a_writer_may_be_changed, begin,
                                         end_test),
