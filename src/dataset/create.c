@@ -10,7 +10,8 @@
 #include "dataset/private.h"
 #include "dataset/series.h"
 #include "filter/filter.h"
-#include "format/variable_slots.h"
+#include "format/datatype_message.h"
+#include "format/stored_layout.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -438,6 +439,53 @@ static int create_copying(struct sfs_file *file, const char *path,
     return error ? error : create_dataset(file, path, create, elements, address);
 }
 
+/* As elements are stored, by our own decoder. */
+static int check_layout(const struct sfs_encoded *type, const struct sfs_dataset *made)
+{
+    const struct dataset_header *header = made->sparse ? &made->sparse->header : NULL;
+    struct why why;
+    struct sfs_type layout, other;
+    int error = stored_layout_encoded(type, &layout, &why);
+    if (error)
+        return error;
+    error = header ? stored_layout(header->datatype.data, header->datatype.size, &other, &why)
+                   : stored_layout_encoded(&made->info.encoded_type, &other, &why);
+    if (!error && !stored_layouts_equal(&layout, &other))
+        error = -EIO;
+    datatype_layout_free(&layout);
+    datatype_layout_free(&other);
+    return error;
+}
+
+/* Elements of what was asked for are going to be written: libhdf5's process, which has made the dataset,
+ * is not believed that it is this one. */
+static int check_made(const struct sfs_file *file, const char *path,
+                      const struct sfs_dataset_create *create, const struct sfs_dataset *made)
+{
+    const struct sfs_dataset_info *info = &made->info;
+    bool is_asked = info->rank == create->rank && !made->sparse == !in_structured_chunks(create) &&
+                    !memcmp(info->dims, create->dims, (size_t)info->rank * sizeof(*info->dims));
+    int error = is_asked ? check_layout(&create->type, made) : -EIO;
+    return error ? refused(file, path, error == -ENOMEM ? error : -EIO,
+                           "libhdf5's process has made another dataset than it was asked for")
+                 : 0;
+}
+
+static int open_made(struct sfs_file *file, const char *path,
+                     const struct sfs_dataset_create *create, uint64_t address,
+                     struct sfs_dataset **dataset)
+{
+    int error = sfs_dataset_open(file, address, path, dataset);
+    if (error)
+        return error;
+    error = check_made(file, path, create, *dataset);
+    if (error) {
+        sfs_dataset_close(*dataset);
+        *dataset = NULL;
+    }
+    return error;
+}
+
 int sfs_dataset_create(struct sfs_file *file, const char *path,
                        const struct sfs_dataset_create *create, struct sfs_dataset **dataset)
 {
@@ -465,5 +513,5 @@ int sfs_dataset_create(struct sfs_file *file, const char *path,
                      : create_dataset(file, path, create, &elements, &address);
     if (from)
         error = follow_end_copy(from, error);
-    return error ? error : sfs_dataset_open(file, address, path, dataset);
+    return error ? error : open_made(file, path, create, address, dataset);
 }

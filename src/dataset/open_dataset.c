@@ -12,7 +12,8 @@
 #include "dataset/read_ahead.h"
 #include "dataset/series.h"
 #include "dataset/virtual_dataset.h"
-#include "format/variable_slots.h"
+#include "format/datatype_message.h"
+#include "format/stored_layout.h"
 #include "hdf5/hdf5.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -75,34 +76,24 @@ static int copy_filters(const struct sparse *sparse, int section, size_t *n,
     return 0;
 }
 
-/* Not by the process that has the file, which is not to choose where pointers are. */
-static int describe_again(struct sfs_dataset_info *info)
-{
-    hdf5_type_free(&info->type);
-    int error =
-        hdf5_type_describe(NULL, info->encoded_type.bytes, info->encoded_type.n, &info->type);
-    if (error)
-        info->type = (struct sfs_type){0};
-    return error;
-}
-
 /* Makes the description of a datatype with pointers what it is in the file. Where these are not
- * read, as references that have no slots there, the dataset has none. */
+ * read, as references that have no slots there, the dataset has none, and members are where they are. Not by libhdf5,
+ * which is not to choose where pointers are. */
 static int describe_slots(struct sfs_dataset *dataset, struct sfs_dataset_info *info)
 {
     struct why why;
-    struct sfs_type *type = &info->type;
-    const struct layout_message *layout = &dataset->sparse->header.layout;
-    int error = describe_again(info);
-    if (!error)
-        error = slots_as_stored(type, &why);
+    struct sfs_type stored;
+    const struct dataset_header *header = &dataset->sparse->header;
+    const struct layout_message *layout = &header->layout;
+    int error = stored_layout(header->datatype.data, header->datatype.size, &stored, &why);
     bool is_known =
-        !error && type->size == layout->element_size && layout->n_sections == MAX_SECTIONS;
+        !error && stored.size == layout->element_size && layout->n_sections == MAX_SECTIONS;
     if (is_known)
-        error = slots_of_type(type, &dataset->slots, &why);
-    else if (!error || error == -EOPNOTSUPP)
-        error = describe_again(info); /* with members where they are */
-    type->size = (size_t)layout->element_size;
+        error = slots_as_stored(&info->type, &why);
+    if (is_known && !error)
+        error = slots_of_type(&stored, &dataset->slots, &why);
+    datatype_layout_free(&stored);
+    info->type.size = (size_t)layout->element_size;
     return error == -EOPNOTSUPP ? 0 : error;
 }
 

@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/size.h"
 #include "dataset/series.h"
-#include "format/variable_slots.h"
+#include "format/stored_layout.h"
 #include "hdf5/hdf5.h"
 
 #define BATCH_ELEMENTS 4096              /* that are read or written by one call of libhdf5 */
@@ -26,39 +26,21 @@ struct calling {
     size_t batch;
 };
 
-/* The process that has the file, which describes its datatype to who has the elements, may say anything. */
-static int check_size(const struct calling *calling)
-{
-    const struct sfs_dataset *dataset = calling->dataset;
-    if (calling->slots->size == slots_stored_size(&dataset->info.type))
-        return 0;
-    log_error("%s: %s: libhdf5's processes do not agree on the bytes of an element",
-              sfs_path(dataset->file), dataset->path);
-    slots_free(calling->slots);
-    return -EIO;
-}
-
 static int begin(struct calling *calling, struct sfs_dataset *dataset, const struct box *box)
 {
-    const struct sfs_encoded *encoded = &dataset->info.encoded_type;
-    struct sfs_type type;
     struct why why;
     *calling = (struct calling){.dataset = dataset, .box = *box};
     if (!box_product(box->count, box->rank, 1, &calling->n))
         return -EINVAL;
-    /* Not by the process that has the file, which is not to choose where pointers are. */
-    int error = hdf5_type_describe(NULL, encoded->bytes, encoded->n, &type);
-    if (error)
-        return error;
-    size_t size = type.size;
-    error = slots_as_stored(&type, &why);
-    if (!error)
-        error = slots_of_type(&type, &calling->slots, &why);
-    hdf5_type_free(&type);
-    if (error == -EOPNOTSUPP)
+    /* Not by libhdf5, which is not to choose where pointers are. */
+    int error = slots_of_encoded(&dataset->info.encoded_type, &calling->slots, &why);
+    if (error == -EOPNOTSUPP || error == -EILSEQ)
         log_error("%s: %s: %s", sfs_path(dataset->file), dataset->path, why.text);
+    if (error)
+        return error == -EILSEQ ? -EIO : error;
+    size_t size = calling->slots->size;
     calling->batch = size < BATCH_BYTES / BATCH_ELEMENTS ? BATCH_ELEMENTS : BATCH_BYTES / size + 1;
-    return error ? error : check_size(calling);
+    return 0;
 }
 
 /* ---- Reading ---- */
@@ -266,22 +248,17 @@ int elements_as_stored(struct sfs_dataset *dataset, const void *elements, uint64
                        size_t *stored_n)
 {
     const struct sfs_sequence all = {.elements = elements, .n = n};
-    struct calling calling;
-    int error = begin(&calling, dataset, &(struct box){.rank = 1, .count = {n}});
-    if (error)
-        return error;
-    size_t bytes = slot_stored_bytes(calling.slots, &all);
+    size_t bytes = dataset->slots ? slot_stored_bytes(dataset->slots, &all) : 0;
+    if (!dataset->slots)
+        return -EOPNOTSUPP;
     if (bytes > SIZE_OF_MOST_ELEMENT)
-        error = -EFBIG;
-    *stored = error ? NULL : malloc(bytes ? bytes : 1);
-    if (!error && !*stored)
-        error = -ENOMEM;
-    if (!error) {
-        (void)slot_store(calling.slots, &all, *stored);
-        *stored_n = bytes;
-    }
-    slots_free(calling.slots);
-    return error;
+        return -EFBIG;
+    *stored = malloc(bytes ? bytes : 1);
+    if (!*stored)
+        return -ENOMEM;
+    (void)slot_store(dataset->slots, &all, *stored);
+    *stored_n = bytes;
+    return 0;
 }
 
 bool ordinary_is(const struct sfs_dataset *dataset)

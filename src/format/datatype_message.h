@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct sfs_type;
 struct why;
 
 /* -EILSEQ: it does not; why says what is wrong. Bytes behind it are no error. Any thread. */
@@ -26,6 +27,15 @@ int datatype_measure_encoded(const void *type, size_t n, struct datatype_element
 /* Of a message by itself. */
 int datatype_measure(const void *message, size_t n, struct datatype_element *element,
                      struct why *why);
+
+/* Where the parts of an element lie: class, size, pointers, members by their offsets, arrays with their dims, bases
+ * of arrays and sequences, kinds of references; what has no parts is SFS_OPAQUE, and there are no names, nor bases of
+ * strings. Sizes are those that the datatype says, which for what points elsewhere are those of a file or of memory
+ * (variable_slots.h makes one of these). -EILSEQ as datatype_check; -ENOMEM. datatype_layout_free frees it. Any
+ * thread. */
+int datatype_layout(const void *message, size_t n, struct sfs_type *layout, struct why *why);
+int datatype_layout_encoded(const void *type, size_t n, struct sfs_type *layout, struct why *why);
+void datatype_layout_free(struct sfs_type *layout); /* one of 0 is fine */
 
 /* Makes version 3 of all of a message that is of version 4, but for references: files that libhdf5 1.12 or later
  * writes with the newest format have it, and 1.10 knows 3 alone. What is behind unsound bytes stays as it is. */

@@ -68,22 +68,6 @@ int slots_as_stored(struct sfs_type *type, struct why *why)
     return 0;
 }
 
-size_t slots_stored_size(const struct sfs_type *type)
-{
-    size_t size = type->size;
-    if (!type->has_pointers)
-        return size;
-    if (type->class == SFS_ARRAY && type->base)
-        return size_product(size / type->base->size, slots_stored_size(type->base));
-    if (type->class != SFS_COMPOUND)
-        return HEAP_ELEMENT_BYTES;
-    for (size_t i = 0; i < type->n_members; i++) {
-        size_t stored = slots_stored_size(&type->members[i].type);
-        size = stored < SIZE_MAX ? size_sum(size, stored) - type->members[i].type.size : stored;
-    }
-    return size;
-}
-
 /* Slots while they are found. */
 struct finding {
     struct slots *all; /* the first, which others follow */

@@ -44,10 +44,6 @@ struct slot {
  */
 int slots_as_stored(struct sfs_type *type, struct why *why);
 
-/* Bytes of an element after that, of a description before or after it, which stays as it is; SIZE_MAX:
- * more than memory has. */
-size_t slots_stored_size(const struct sfs_type *type);
-
 /* The slots of a datatype that is described as it is stored; slots_free frees them. -EOPNOTSUPP: it
  * has references of a kind that is not known, too many slots, or some over others; -ENOMEM. */
 int slots_of_type(const struct sfs_type *type, struct slots **slots, struct why *why);

@@ -1,10 +1,12 @@
 /* libFuzzer: any bytes as a datatype message. What datatype_check lets pass libhdf5 decodes without
- * reading outside of them, and its elements can be described and made text of. */
+ * reading outside of them, its elements can be described and made text of, and it has their parts where
+ * our own decoder finds them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/why.h"
 #include "format/datatype_message.h"
+#include "format/stored_layout.h"
 #include "fuzz.h"
 #include "hdf5/hdf5.h"
 
@@ -16,6 +18,12 @@ static void use(const void *type, size_t n)
     char *json;
     if (hdf5_type_describe(NULL, type, n, &description) != 0)
         return;
+    struct why why;
+    struct sfs_type layout;
+    if (stored_layout_encoded(&(struct sfs_encoded){type, n}, &layout, &why) == 0) {
+        require(stored_layout_check(&layout, &description) == 0);
+        datatype_layout_free(&layout);
+    }
     void *element = description.size <= MOST_BYTES ? calloc(1, description.size) : NULL;
     if (element && hdf5_element_json(NULL, type, n, element, &json) == 0)
         free(json);

@@ -28,11 +28,17 @@ static struct lies {
     size_t asked_size; /* the same when only that is asked for */
     bool no_pointers;  /* in a description */
     bool long_strings; /* a datatype of a header is one of these */
-    pid_t program;     /* not 0: what any other process says is changed: */
-    uint64_t seed;     /* by this, */
-    unsigned first;    /* from this message on */
-    unsigned of;       /* in one message of so many, a word of it */
-    unsigned sent;     /* messages */
+    bool are_swapped;  /* the first two members of compounds, in a description */
+    bool is_swapped;   /* the datatype of a header is such a compound */
+    size_t base_size;  /* of the elements of sequences, in a description */
+    bool
+        is_opaque; /* a dataset that is opened has opaque elements of `size` bytes, or sequences of them */
+    bool makes_other; /* a dataset of other dims is made, or one of swapped members */
+    pid_t program;    /* not 0: what any other process says is changed: */
+    uint64_t seed;    /* by this, */
+    unsigned first;   /* from this message on */
+    unsigned of;      /* in one message of so many, a word of it */
+    unsigned sent;    /* messages */
 } * lies;
 
 void __real_channel_put(struct wire *batch, enum message_kind kind, const struct wire *wire);
@@ -43,6 +49,10 @@ int __wrap_channel_send(int socket, enum message_kind kind, const struct wire *w
                         uint64_t until);
 int __real_local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
                               struct hdf5_storage *storage);
+int __real_local_create_dataset(struct hdf5 *hdf5, const char *path,
+                                const struct hdf5_create *create, uint64_t *address);
+int __real_local_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                              uint64_t *address);
 int __real_local_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
 int __real_local_type_describe(const void *type, size_t n, struct sfs_type *description);
 int __real_local_type_size(const void *type, size_t n, size_t *size);
@@ -50,14 +60,48 @@ bool __real_local_type_equal(const void *a, size_t a_n, const void *b, size_t b_
 
 int __wrap_local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
                               struct hdf5_storage *storage);
+int __wrap_local_create_dataset(struct hdf5 *hdf5, const char *path,
+                                const struct hdf5_create *create, uint64_t *address);
+int __wrap_local_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                              uint64_t *address);
 int __wrap_local_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
 int __wrap_local_type_describe(const void *type, size_t n, struct sfs_type *description);
 int __wrap_local_type_size(const void *type, size_t n, size_t *size);
 bool __wrap_local_type_equal(const void *a, size_t a_n, const void *b, size_t b_n);
 
+static void encode(hid_t type, void **bytes, size_t *n)
+{
+    *n = 0;
+    H5Tencode(type, NULL, n);
+    *bytes = malloc(*n);
+    H5Tencode(type, *bytes, n);
+}
+
+/* The encoded compound of the members of another, which are exchanged. */
+static void encode_swapped(const void *type, void **bytes, size_t *n)
+{
+    hid_t old = H5Tdecode(type), other = H5Tcreate(H5T_COMPOUND, H5Tget_size(old));
+    hid_t first = H5Tget_member_type(old, 0), second = H5Tget_member_type(old, 1);
+    H5Tinsert(other, "a", 0, second);
+    H5Tinsert(other, "b", H5Tget_size(second), first);
+    encode(other, bytes, n);
+    H5Tclose(first);
+    H5Tclose(second);
+    H5Tclose(other);
+    H5Tclose(old);
+}
+
 static void lie_about(struct sfs_type *type)
 {
-    if (lies->size) {
+    if (lies->are_swapped && type->n_members > 1) {
+        struct sfs_type first = type->members[0].type;
+        type->members[0].type = type->members[1].type;
+        type->members[1].type = first;
+        type->members[1].offset = type->members[0].type.size;
+    }
+    if (lies->base_size && type->base)
+        *type->base = (struct sfs_type){.class = SFS_OPAQUE, .size = lies->base_size};
+    if (lies->size && !lies->is_opaque) {
         type->size = lies->size;
         type->class = SFS_OPAQUE;
     }
@@ -70,12 +114,34 @@ static void lie_about(struct sfs_type *type)
     }
 }
 
+/* Description and datatype say the same. */
+static void make_opaque(struct sfs_dataset_info *info)
+{
+    void *bytes;
+    bool is_sequence = info->type.class == SFS_VARIABLE;
+    hid_t opaque = H5Tcreate(H5T_OPAQUE, lies->size), sequence = H5Tvlen_create(opaque);
+    H5Tset_tag(opaque, "");
+    free((void *)info->encoded_type.bytes);
+    hdf5_type_free(&info->type);
+    encode(is_sequence ? sequence : opaque, &bytes, &info->encoded_type.n);
+    info->encoded_type.bytes = bytes;
+    (void)__real_local_type_describe(bytes, info->encoded_type.n, &info->type);
+    if (!is_sequence) {
+        free((void *)info->fill);
+        info->fill = calloc(1, lies->size);
+    }
+    H5Tclose(opaque);
+    H5Tclose(sequence);
+}
+
 int __wrap_local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
                               struct hdf5_storage *storage)
 {
     int error = __real_local_dataset_open(hdf5, address, info, storage);
     if (error)
         return error;
+    if (lies->is_opaque)
+        make_opaque(info);
     lie_about(&info->type);
     if (lies->no_pointers) {
         info->fill = calloc(1, info->type.size);
@@ -84,16 +150,59 @@ int __wrap_local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_da
     return 0;
 }
 
+typedef int (*make_function)(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                             uint64_t *address);
+
+/* As asked, or something else that takes as much space. */
+static int make(make_function function, struct hdf5 *hdf5, const char *path,
+                const struct hdf5_create *create, uint64_t *address)
+{
+    static const uint64_t fewer[] = {N / 2};
+    struct hdf5_create other = *create;
+    struct sfs_type type;
+    void *swapped = NULL;
+    if (lies->makes_other) {
+        (void)__real_local_type_describe(create->type, create->type_size, &type);
+        if (type.n_members > 1) {
+            encode_swapped(create->type, &swapped, &other.type_size);
+            other.type = swapped;
+        } else {
+            other.dims = other.max_dims = fewer;
+        }
+        hdf5_type_free(&type);
+    }
+    int error = function(hdf5, path, &other, address);
+    free(swapped);
+    return error;
+}
+
+int __wrap_local_create_dataset(struct hdf5 *hdf5, const char *path,
+                                const struct hdf5_create *create, uint64_t *address)
+{
+    return make(__real_local_create_dataset, hdf5, path, create, address);
+}
+
+int __wrap_local_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
+                              uint64_t *address)
+{
+    return make(__real_local_create_dense, hdf5, path, create, address);
+}
+
 int __wrap_local_type_of_message(const void *message, size_t n, void **type, size_t *type_n)
 {
+    int error = 0;
     if (!lies->long_strings)
-        return __real_local_type_of_message(message, n, type, type_n);
+        error = __real_local_type_of_message(message, n, type, type_n);
+    if (lies->is_swapped && !error) {
+        void *truth = *type;
+        encode_swapped(truth, type, type_n);
+        free(truth);
+    }
+    if (!lies->long_strings)
+        return error;
     hid_t string = H5Tcopy(H5T_C_S1);
     H5Tset_size(string, 200000);
-    *type_n = 0;
-    H5Tencode(string, NULL, type_n);
-    *type = malloc(*type_n);
-    H5Tencode(string, *type, type_n);
+    encode(string, type, type_n);
     H5Tclose(string);
     return 0;
 }
@@ -376,6 +485,190 @@ static void test_datatypes_of_programs(void **state)
     free(bytes);
 }
 
+/* ---- Where pointers lie ---- */
+
+#define PARTS     "{a:S16,b:vlen:uint8}"
+#define SEQUENCES "vlen:uint64"
+
+static void encode_named(const char *name, struct sfs_encoded *type)
+{
+    void *bytes;
+    assert_int_equal(sfs_type_encode(name, &bytes, &type->n), 0);
+    type->bytes = bytes;
+}
+
+/* A new dataset of N elements of a datatype. */
+static int add_of(struct sfs_file *file, const char *type, const char *path, bool is_dense,
+                  struct sfs_dataset **dataset)
+{
+    struct sfs_dataset_create create = {
+        .rank = 1, .dims = {N}, .max_dims = {N}, .chunk_dims = {N / 4}, .is_dense = is_dense};
+    encode_named(type, &create.type);
+    int error = sfs_dataset_create(file, path, &create, dataset);
+    free((void *)create.type.bytes);
+    return error;
+}
+
+struct part {
+    char text[16];
+    struct sfs_sequence sequence;
+};
+
+/* Bytes that would be a pointer to them, and a few; and sequences. */
+static void write_parts(struct sfs_file *file, const char *path, bool is_dense)
+{
+    const struct sfs_slab slab = {.rank = 1, .count = {N}};
+    struct sfs_dataset *dataset;
+    struct part *parts = allocate(N * sizeof(*parts));
+    for (size_t i = 0; i < N; i++) {
+        memset(parts[i].text, 'A', sizeof(parts[i].text));
+        parts[i].sequence = (struct sfs_sequence){{"bytes"}, i % 6};
+    }
+    assert_int_equal(add_of(file, PARTS, path, is_dense, &dataset), 0);
+    assert_int_equal(sfs_write(dataset, &slab, parts), 0);
+    sfs_dataset_close(dataset);
+    free(parts);
+}
+
+static void write_sequences(struct sfs_file *file, const char *path, bool is_dense)
+{
+    static const uint64_t numbers[] = {1, 2, 3, 4};
+    const struct sfs_slab slab = {.rank = 1, .count = {N}};
+    struct sfs_dataset *dataset;
+    struct sfs_sequence *sequences = allocate(N * sizeof(*sequences));
+    for (size_t i = 0; i < N; i++)
+        sequences[i] = (struct sfs_sequence){{numbers}, i % 5};
+    assert_int_equal(add_of(file, SEQUENCES, path, is_dense, &dataset), 0);
+    assert_int_equal(sfs_write(dataset, &slab, sequences), 0);
+    sfs_dataset_close(dataset);
+    free(sequences);
+}
+
+static const char *const with_pointers[] = {"parts", "sparse parts", "sequences",
+                                            "sparse sequences"};
+
+static void make_pointers(void)
+{
+    struct sfs_file *file;
+    assert_int_equal(sfs_open(PATH, &apart_to_write, &file), 0);
+    write_parts(file, "/parts", true);
+    write_parts(file, "/sparse parts", false);
+    write_sequences(file, "/sequences", true);
+    write_sequences(file, "/sparse sequences", false);
+    assert_int_equal(sfs_close(file), 0);
+    for (size_t i = 0; i < COUNT(with_pointers); i++)
+        assert_int_equal(look_at(with_pointers[i]), 0);
+}
+
+static void test_members_that_are_swapped(void **state)
+{
+    (void)state;
+    struct sfs_encoded type;
+    struct sfs_type description;
+    make_pointers();
+    encode_named("{other:S16,sequence:vlen:uint8}", &type);
+    lies->are_swapped = true;
+    assert_int_equal(look_at("parts"), -EIO);
+    assert_int_equal(look_at("sparse parts"), -EIO);
+    assert_int_equal(sfs_type_describe(&type, &description), -EIO);
+    *lies = (struct lies){.is_swapped = true};
+    assert_int_equal(look_at("sparse parts"), -EIO);
+    *lies = (struct lies){0};
+    assert_int_equal(look_at("parts"), 0);
+    assert_int_equal(look_at("sparse parts"), 0);
+    free((void *)type.bytes);
+}
+
+static void test_bases_of_another_size(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 7, 9, 65536};
+    make_pointers();
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        lies->base_size = sizes[i];
+        assert_int_equal(look_at("sequences"), -EIO);
+        assert_int_equal(look_at("sparse sequences"), -EIO);
+    }
+}
+
+static char *lines_of(struct sfs_dataset *dataset, size_t *n)
+{
+    char *lines;
+    assert_int_equal(sfs_read_parts(dataset, SFS_JSON, 0, N, (size_t)1 << 24, &lines, n), 0);
+    return lines;
+}
+
+/* Once a dataset is open nobody is asked. */
+static void test_lies_after_the_opening(void **state)
+{
+    (void)state;
+    const struct sfs_slab slab = {.rank = 1, .count = {N}};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    make_pointers();
+    for (size_t k = 0; k < 2; k++) {
+        char *before, *after;
+        size_t before_n, after_n;
+        struct part *parts;
+        void *elements;
+        lies->are_swapped = false;
+        assert_int_equal(sfs_open(PATH, &apart, &file), 0);
+        assert_int_equal(open_dataset(file, with_pointers[k], &dataset), 0);
+        before = lines_of(dataset, &before_n);
+        lies->are_swapped = true;
+        after = lines_of(dataset, &after_n);
+        assert_int_equal(before_n, after_n);
+        assert_memory_equal(before, after, before_n);
+        assert_int_equal(sfs_read_elements(dataset, &slab, &elements), 0);
+        parts = elements;
+        for (size_t i = 0; i < N; i++) {
+            assert_memory_equal(parts[i].text, "AAAAAAAAAAAAAAAA", sizeof(parts[i].text));
+            assert_int_equal(parts[i].sequence.n, i % 6);
+            assert_memory_equal(parts[i].sequence.elements ? parts[i].sequence.elements : "",
+                                "bytes", i % 6);
+        }
+        free(elements);
+        free(before);
+        free(after);
+        sfs_dataset_close(dataset);
+        sfs_close(file);
+    }
+}
+
+/* Which are written at once, by what was asked for. */
+static void test_new_datasets_that_are_others(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 16, 4096};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    unsigned n = 0;
+    char path[32];
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        *lies = (struct lies){.is_opaque = true, .size = sizes[i]};
+        assert_int_equal(sfs_open(PATH, &apart_to_write, &file), 0);
+        snprintf(path, sizeof(path), "/numbers of %zu", sizes[i]);
+        assert_int_equal(add_of(file, "uint64", path, true, &dataset), -EIO);
+        snprintf(path, sizeof(path), "/sequences of %zu", sizes[i]);
+        assert_int_equal(add_of(file, SEQUENCES, path, true, &dataset), -EIO);
+        lies->is_opaque = false;
+        sfs_close(file);
+    }
+    *lies = (struct lies){.makes_other = true};
+    assert_int_equal(sfs_open(PATH, &apart_to_write, &file), 0);
+    for (int dense = 0; dense < 2; dense++) {
+        static const char *const types[] = {"uint64", PARTS};
+        for (size_t i = 0; i < COUNT(types); i++) {
+            snprintf(path, sizeof(path), "/other %u", n++);
+            assert_int_equal(add_of(file, types[i], path, dense, &dataset), -EIO);
+        }
+    }
+    lies->makes_other = false;
+    assert_int_equal(add_of(file, PARTS, "/truth", true, &dataset), 0);
+    sfs_dataset_close(dataset);
+    sfs_close(file);
+}
+
 /* ---- Any answer ---- */
 
 #define ROUNDS 60
@@ -385,11 +678,26 @@ static uint64_t a_value(uint64_t round, size_t i)
     return (round + 1) * 0x9e3779b97f4a7c15 + i;
 }
 
+static void read_variable(struct sfs_dataset *dataset)
+{
+    static const enum sfs_parts parts[] = {SFS_LENGTHS, SFS_SEQUENCES, SFS_LINES, SFS_JSON};
+    const struct sfs_slab slab = {.rank = 1, .count = {N}};
+    void *elements;
+    char *bytes;
+    size_t n;
+    if (sfs_read_elements(dataset, &slab, &elements) == 0)
+        free(elements);
+    for (size_t i = 0; i < COUNT(parts); i++)
+        if (sfs_read_parts(dataset, parts[i], 0, N, (size_t)1 << 24, &bytes, &n) == 0)
+            free(bytes);
+}
+
 /* Everything that there is to be asked of a file; the bytes of sparse datasets are those that were written. */
 static void ask_for_all(struct sfs_file *file)
 {
-    static const char *const names[] = {"numbers", "texts", "numbers as bytes", "texts as bytes",
-                                        "sparse"};
+    static const char *const names[] = {"numbers",        "texts",     "numbers as bytes",
+                                        "texts as bytes", "sparse",    "parts",
+                                        "sparse parts",   "sequences", "sparse sequences"};
     const struct sfs_slab slab = {.rank = 1, .count = {N}};
     uint64_t *values = allocate(N * sizeof(*values));
     struct sfs_links links;
@@ -415,6 +723,8 @@ static void ask_for_all(struct sfs_file *file)
             (void)sfs_read(dataset, &slab, 0, values, N * info->type.size);
         if (sfs_text(dataset, (size_t)1 << 20, &text, &n) == 0)
             free(text);
+        if (info->rank == 1 && info->dims[0] == N && info->type.has_pointers)
+            read_variable(dataset);
         sfs_dataset_close(dataset);
     }
     free(values);
@@ -481,6 +791,7 @@ static void test_any_answer_may_be_changed(void **state)
     (void)state;
     uint64_t seed = random_next();
     make_sparse(0);
+    make_pointers();
     for (uint64_t round = 0; round < rounds(); round++) {
         struct sfs_file *file;
         begin_to_lie(seed + round);
@@ -533,6 +844,10 @@ static int all_tests(void)
         cmocka_unit_test_setup_teardown(test_headers_of_sparse_datasets, begin, end_test),
         cmocka_unit_test_setup_teardown(test_fill_values_of_sparse_datasets, begin, end_test),
         cmocka_unit_test_setup_teardown(test_datatypes_of_programs, begin, end_test),
+        cmocka_unit_test_setup_teardown(test_members_that_are_swapped, begin, end_test),
+        cmocka_unit_test_setup_teardown(test_bases_of_another_size, begin, end_test),
+        cmocka_unit_test_setup_teardown(test_lies_after_the_opening, begin, end_test),
+        cmocka_unit_test_setup_teardown(test_new_datasets_that_are_others, begin, end_test),
         cmocka_unit_test_setup_teardown(test_any_answer_may_be_changed, begin, end_test),
         cmocka_unit_test_setup_teardown(test_any_answer_to_a_writer_may_be_changed, begin,
                                         end_test),

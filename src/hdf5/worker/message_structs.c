@@ -7,6 +7,7 @@
 #include "common/box.h"
 #include "common/why.h"
 #include "format/datatype_message.h"
+#include "format/stored_layout.h"
 #include "hdf5/worker/wire.h"
 
 #define WORD            sizeof(uint64_t)
@@ -327,15 +328,18 @@ static int take_copy(struct cursor *cursor, size_t n, void **out, size_t *out_n)
     return 0;
 }
 
-/* Whether elements have as many bytes as their datatype says, and are bytes: memory is given to them,
- * and they are taken from it, by what is said here. Pointers have another size in memory. */
-static bool is_of_type(const struct sfs_type *type, const struct sfs_encoded *encoded)
+/* Whether the parts of elements lie where their datatype says: memory is given to them, and they are taken
+ * from it, by what is said here. */
+static int check_layout(const struct sfs_type *type, const struct sfs_encoded *encoded)
 {
     struct why why;
-    struct datatype_element element;
-    return datatype_measure_encoded(encoded->bytes, encoded->n, &element, &why) == 0 &&
-           element.has_pointers == type->has_pointers &&
-           (type->has_pointers || element.size == type->size);
+    struct sfs_type layout;
+    int error = stored_layout_encoded(encoded, &layout, &why);
+    if (!error) {
+        error = stored_layout_check(&layout, type);
+        datatype_layout_free(&layout);
+    }
+    return error && error != -ENOMEM ? -EIO : error;
 }
 
 static int take_elements(struct cursor *cursor, struct sfs_dataset_info *out)
@@ -346,8 +350,8 @@ static int take_elements(struct cursor *cursor, struct sfs_dataset_info *out)
     if (!error)
         error = take_copy(cursor, SIZE_MAX, &encoded, &out->encoded_type.n);
     out->encoded_type.bytes = encoded;
-    if (!error && !is_of_type(&out->type, &out->encoded_type))
-        error = -EIO;
+    if (!error)
+        error = check_layout(&out->type, &out->encoded_type);
     if (!error && out->type.has_pointers)
         return take_uint(cursor, 0) == 0 ? take_string(cursor, false, &out->fill_json) : -EIO;
     if (!error)

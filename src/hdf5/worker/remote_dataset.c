@@ -90,6 +90,12 @@ static int keep_dataset(struct remote *remote, uint64_t address,
     return 0;
 }
 
+/* Elements of an open one are taken by its rank and their size. */
+static bool is_like(const struct remote_dataset *dataset, const struct sfs_dataset_info *info)
+{
+    return info->rank == dataset->rank && info->type.size == dataset->element_size;
+}
+
 struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address)
 {
     struct remote_dataset *dataset;
@@ -173,7 +179,12 @@ int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_data
         error = show(remote, address, info, storage, &text);
     if (error == -EAGAIN)
         error = describe(remote, address, info, storage);
-    if (!error && !remote_dataset_find(remote, address))
+    const struct remote_dataset *open = error ? NULL : remote_dataset_find(remote, address);
+    if (open && !is_like(open, info))
+        error = store_is_live(remote->store)
+                    ? -ESTALE
+                    : client_distrust(remote->client, WORKER_DATASET_OPEN, address);
+    else if (!error && !open)
         error = keep_dataset(remote, address, info, &text);
     if (error)
         forget(info, storage);
@@ -239,8 +250,7 @@ static int open_again(struct remote *remote, const struct remote_dataset *datase
     client_ask_anew(remote->client, false);
     if (error)
         return error;
-    bool is_same = info.rank == dataset->rank && info.type.size == dataset->element_size &&
-                   !memcmp(info.dims, dataset->dims, sizeof(info.dims));
+    bool is_same = is_like(dataset, &info) && !memcmp(info.dims, dataset->dims, sizeof(info.dims));
     forget(&info, &storage);
     if (!is_same && store_is_live(remote->store))
         return STORE_MOVED;
@@ -258,7 +268,7 @@ static int renew_from_scratch(struct remote *remote, const struct remote_dataset
     int error = describe(remote, dataset->address, &info, &storage);
     if (error)
         return error;
-    if (info.rank != dataset->rank || info.type.size != dataset->element_size)
+    if (!is_like(dataset, &info))
         error = -ESTALE;
     memcpy(dims, info.dims, (size_t)dataset->rank * sizeof(*dims));
     *data_address = storage.address;

@@ -5,6 +5,7 @@
 
 #include "common/box.h"
 #include "common/why.h"
+#include "format/stored_layout.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/remote_private.h"
 
@@ -43,7 +44,8 @@ int remote_measure(const void *type, size_t n, struct datatype_element *element)
 
 /* An answer about a datatype, and what that is by our own measure. */
 struct measured {
-    struct datatype_element element;
+    struct datatype_element element; /* when only a size is asked for */
+    struct sfs_type layout;          /* else */
     struct remote_text encoded;
     struct sfs_type *description;
     uint64_t size;
@@ -57,20 +59,17 @@ static bool is_as_large(const struct measured *measured, uint64_t size)
 
 static int take_encoded(struct cursor *results, void *out)
 {
-    struct why why;
     struct measured *measured = out;
-    struct datatype_element element;
     int error = remote_take_text(results, &measured->encoded);
-    if (!error && (datatype_measure_encoded(measured->encoded.bytes, measured->encoded.n, &element,
-                                            &why) < 0 ||
-                   element.has_pointers != measured->element.has_pointers ||
-                   !is_as_large(measured, element.size)))
-        error = -EIO;
+    if (error)
+        return error;
+    const struct sfs_encoded encoded = {measured->encoded.bytes, measured->encoded.n};
+    error = stored_layout_check_encoded(&measured->layout, &encoded);
     if (error) {
         free(measured->encoded.bytes);
         measured->encoded = (struct remote_text){0};
     }
-    return error;
+    return error && error != -ENOMEM ? -EIO : error;
 }
 
 int remote_type_of_message(const struct about *of, const void *message, size_t n, void **type,
@@ -79,11 +78,13 @@ int remote_type_of_message(const struct about *of, const void *message, size_t n
     struct why why;
     struct wire request;
     struct measured measured = {0};
-    if (datatype_measure(message, n, &measured.element, &why) < 0)
-        return unsound(why.text);
+    int error = stored_layout(message, n, &measured.layout, &why);
+    if (error)
+        return error == -ENOMEM ? error : unsound(why.text);
     client_request(&request, WORKER_TYPE_OF_MESSAGE);
     wire_bytes(&request, message, n);
-    int error = ask_type(of, WORKER_TYPE_OF_MESSAGE, &request, take_encoded, &measured);
+    error = ask_type(of, WORKER_TYPE_OF_MESSAGE, &request, take_encoded, &measured);
+    datatype_layout_free(&measured.layout);
     if (!error) {
         *type = measured.encoded.bytes;
         *type_n = measured.encoded.n;
@@ -95,25 +96,28 @@ static int take_description(struct cursor *results, void *out)
 {
     struct measured *measured = out;
     int error = take_type(results, measured->description);
-    if (!error && (measured->description->has_pointers != measured->element.has_pointers ||
-                   !is_as_large(measured, measured->description->size))) {
+    if (error)
+        return error;
+    error = stored_layout_check(&measured->layout, measured->description);
+    if (error)
         hdf5_type_free(measured->description);
-        error = -EIO;
-    }
-    return error;
+    return error && error != -ENOMEM ? -EIO : error;
 }
 
 int remote_type_describe(const struct about *of, const void *type, size_t n,
                          struct sfs_type *description)
 {
+    struct why why;
     struct wire request;
     struct measured measured = {.description = description};
-    int error = remote_measure(type, n, &measured.element);
+    int error = stored_layout_encoded(&(struct sfs_encoded){type, n}, &measured.layout, &why);
     if (error)
-        return error;
+        return error == -ENOMEM ? error : unsound(why.text);
     client_request(&request, WORKER_TYPE_DESCRIBE);
     wire_bytes(&request, type, n);
-    return ask_type(of, WORKER_TYPE_DESCRIBE, &request, take_description, &measured);
+    error = ask_type(of, WORKER_TYPE_DESCRIBE, &request, take_description, &measured);
+    datatype_layout_free(&measured.layout);
+    return error;
 }
 
 static int take_size(struct cursor *results, void *out)
