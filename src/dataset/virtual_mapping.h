@@ -42,7 +42,8 @@ struct virtual
     atomic_bool is_shallow;  /* its sources are known not to lead in a circle */
     atomic_bool said_too_deep, said_not_alike;
     pthread_mutex_t lock;
-    struct known *known; /* under lock */
+    struct known *known;  /* under lock */
+    struct virtual *next; /* while its file is closed */
 };
 
 /* Mappings that have something in common with a box. */
