@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "dataset/virtual_mapping.h"
 #include "sparsefs/sparsefs.h"
 
 #define MAX_RANK 4
@@ -899,6 +900,8 @@ static void many_threads_read_one_dataset(void **state)
 
 /* ---- Virtual datasets of numbered sources ---- */
 
+#define BLOCKS (MAPPING_MOST_BLOCKS + 500)
+
 /* Numbered sources of one element each: its number. */
 static void make_numbered(uint16_t n)
 {
@@ -944,6 +947,30 @@ static void sources_in_the_file_itself_are_closed_with_it(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static void numbered_sources_are_not_all_kept(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    static uint16_t values[BLOCKS];
+    make_numbered(BLOCKS);
+    assert_int_equal(sfs_open("numbered.h5", NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/v", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/v", &dataset), 0);
+    for (int round = 0; round < 2; round++) {
+        struct sfs_slab all = {.rank = 1, .count = {BLOCKS}};
+        memset(values, 255, sizeof(values));
+        assert_int_equal(sfs_read(dataset, &all, 0, values, sizeof(values)), 0);
+        for (size_t i = 0; i < BLOCKS; i++)
+            assert_int_equal(values[i], i);
+        assert_int_equal(dataset->virtual->n_blocks, MAPPING_MOST_BLOCKS);
+        assert_int_equal(HASH_COUNT(dataset->virtual->known), MAPPING_MOST_BLOCKS);
+    }
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+}
+
 TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(a_scalar_is_one_element),
           cmocka_unit_test(a_null_dataspace_has_nothing_to_read),
@@ -959,4 +986,5 @@ TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(what_is_no_dataset_is_not_opened),
           cmocka_unit_test(damaged_chunks_are_errors_of_their_own),
           cmocka_unit_test(many_threads_read_one_dataset),
-          cmocka_unit_test(sources_in_the_file_itself_are_closed_with_it))
+          cmocka_unit_test(sources_in_the_file_itself_are_closed_with_it),
+          cmocka_unit_test(numbered_sources_are_not_all_kept))
