@@ -12,6 +12,7 @@
 #include "dataset/read_ahead.h"
 #include "dataset/series.h"
 #include "dataset/virtual_dataset.h"
+#include "dataset/virtual_mapping.h"
 #include "format/datatype_message.h"
 #include "format/stored_layout.h"
 #include "hdf5/hdf5.h"
@@ -392,13 +393,24 @@ void sfs_dataset_close(struct sfs_dataset *dataset)
     virtual_close(virtual); /* which closes its sources, perhaps in this file */
 }
 
+/* Closing one closes its sources, which may be in this file: then others that nobody uses are dropped, also the dataset
+ * that it is of. */
 void dataset_close_virtual(struct sfs_file *file)
 {
     struct sfs_dataset *dataset, *next;
+    struct virtual *all = NULL;
     HASH_ITER (hh, file->datasets, dataset, next) {
         ahead_forget(file->ahead, dataset);
-        virtual_close(dataset->virtual);
-        dataset->virtual = NULL;
+        if (dataset->virtual) {
+            dataset->virtual->next = all;
+            all = dataset->virtual;
+            dataset->virtual = NULL;
+        }
+    }
+    while (all) {
+        struct virtual *virtual = all;
+        all = virtual->next;
+        virtual_close(virtual);
     }
 }
 

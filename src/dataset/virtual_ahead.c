@@ -128,14 +128,19 @@ static int open_source(struct virtual *virtual, const struct mapping *mapping, u
                        const struct box *box, int depth)
 {
     struct source *source = mapping->of;
+    struct known *numbered = NULL;
     struct sfs_dataset *dataset;
     struct virtual_part part;
     struct call call;
-    int error = source ? 0 : mapping_numbered(virtual, mapping, block, &source);
+    int error = source ? 0 : mapping_numbered(virtual, mapping, block, &numbered);
+    if (!error && numbered)
+        source = numbered->source;
     if (!error)
         error = source_get(source, true, &dataset);
-    if (error)
+    if (error) {
+        mapping_let_go(virtual, numbered);
         return error;
+    }
     if (dataset->virtual && part_try_begin(&part, virtual, mapping, block, &call)) {
         struct box of_source;
         if (find_in_source(&part, box, &of_source))
@@ -143,6 +148,7 @@ static int open_source(struct virtual *virtual, const struct mapping *mapping, u
         part_try_end(&part, &call);
     }
     source_put(source);
+    mapping_let_go(virtual, numbered);
     return 0;
 }
 

@@ -155,10 +155,12 @@ static int check_mapping(struct virtual *virtual, const struct mapping *mapping,
     int error = 0;
     uint64_t end = mapping->numbered_axis < 0 ? 0 : mapping_blocks_end(mapping, box);
     for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++) {
-        struct source *source;
-        error = mapping_numbered(virtual, mapping, block, &source);
-        if (!error)
-            error = check_source(virtual, source, want, depth);
+        struct known *known;
+        error = mapping_numbered(virtual, mapping, block, &known);
+        if (error)
+            break;
+        error = check_source(virtual, known->source, want, depth);
+        mapping_let_go(virtual, known);
     }
     return error;
 }
@@ -328,8 +330,10 @@ int virtual_read(struct virtual *virtual, const struct box *box, const struct pl
 /* ---- Lending ---- */
 
 struct loan {
-    struct source *source; /* NULL: libhdf5 has read it, */
-    struct chunk *chunk;   /* a piece of the virtual dataset */
+    struct source *source;   /* NULL: libhdf5 has read it, */
+    struct chunk *chunk;     /* a piece of the virtual dataset */
+    struct virtual *virtual; /* of the source, */
+    struct known *numbered;  /* if that is a block's */
     struct sfs_dataset *dataset;
     void *holder; /* of what the dataset has lent, or holds */
     /* Held, not lent: the source stays in one state and has the same dims until the return. The
@@ -409,6 +413,8 @@ static int lend_part(struct virtual_part *part, const struct box *box, const voi
     if (!loan)
         return -ENOMEM;
     loan->source = part->source;
+    loan->virtual = part->virtual;
+    loan->numbered = part->numbered;
     loan->dataset = part->dataset;
     loan->is_held = false;
     begin_calls(loan);
@@ -468,6 +474,7 @@ void virtual_return(void *holder)
         if (loan->is_held)
             end_calls(loan);
         source_put(loan->source);
+        mapping_let_go(loan->virtual, loan->numbered);
     } else {
         cache_return(loan->chunk);
     }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "cache/cache.h"
 #include "common/interrupt.h"
@@ -45,39 +46,84 @@ static char *substitute(const char *name, uint64_t number, bool *is_numbered)
     return made;
 }
 
-/* One source for each pair of names, group being that of all that are in this file. Takes over
- * neither. -ENOMEM. */
-static int find_source(struct virtual *virtual, const struct source_name *name, bool is_block,
-                       struct source **out)
+static void free_known(struct known *known)
+{
+    if (!known)
+        return;
+    source_destroy(known->source);
+    free(known->key);
+    free(known);
+}
+
+/* Takes over the key, which is in the table then. NULL: no memory. */
+static struct known *add_known(struct virtual *virtual, char *key, const struct source_name *name)
+{
+    struct known *known = calloc(1, sizeof(*known));
+    if (!known) {
+        free(key);
+        return NULL;
+    }
+    known->key = key;
+    known->source = source_create(virtual->sources, virtual->file, virtual->dataset->path,
+                                  &virtual->dataset->info.encoded_type, name);
+    if (known->source)
+        HASH_ADD_KEYPTR(hh, virtual->known, known->key, strlen(known->key), known);
+    if (!known->source || hash_failed()) {
+        free_known(known);
+        return NULL;
+    }
+    return known;
+}
+
+/* Of a block: it has one more user. One that stays for other reasons goes on doing so. */
+static void hold(struct virtual *virtual, struct known *known, bool is_new)
+{
+    if (is_new) {
+        known->is_block = true;
+        virtual->n_blocks++;
+    } else if (known->is_block && known->users == 0) {
+        DL_DELETE(virtual->idle, known);
+    }
+    known->users++;
+}
+
+static void keep(struct virtual *virtual, struct known *known)
+{
+    if (known->is_block && known->users == 0)
+        DL_DELETE(virtual->idle, known);
+    virtual->n_blocks -= known->is_block;
+    known->is_block = false;
+}
+
+/* One for each pair of names, group being that of all that are in this file. Takes over neither. -ENOMEM. */
+static int find_known(struct virtual *virtual, const struct source_name *name, bool is_block,
+                      struct known **out)
 {
     struct known *known;
     char *key;
     if (asprintf(&key, "%s\n%s", name->file, name->dataset) < 0)
         return -ENOMEM;
-    int error = 0;
     pthread_mutex_lock(&virtual->lock);
     HASH_FIND_STR(virtual->known, key, known);
-    if (!known) {
-        known = calloc(1, sizeof(*known));
-        if (known)
-            known->source = source_create(virtual->sources, virtual->file, virtual->dataset->path,
-                                          &virtual->dataset->info.encoded_type, name);
-        error = known && known->source ? 0 : -ENOMEM;
-        if (!error) {
-            known->key = key;
-            known->is_block = is_block;
-            HASH_ADD_KEYPTR(hh, virtual->known, known->key, strlen(known->key), known);
-            error = hash_failed() ? -ENOMEM : 0;
-        }
-        if (error && known)
-            source_destroy(known->source);
-        if (error)
-            free(known);
-        else
-            key = NULL;
-    }
+    bool is_new = !known;
+    if (is_new)
+        known = add_known(virtual, key, name);
+    else
+        free(key);
+    if (known && is_block)
+        hold(virtual, known, is_new);
+    else if (known)
+        keep(virtual, known);
     pthread_mutex_unlock(&virtual->lock);
-    free(key);
+    *out = known;
+    return known ? 0 : -ENOMEM;
+}
+
+/* It stays as long as the virtual dataset. */
+static int find_source(struct virtual *virtual, const struct source_name *name, struct source **out)
+{
+    struct known *known;
+    int error = find_known(virtual, name, false, &known);
     if (!error)
         *out = known->source;
     return error;
@@ -191,7 +237,7 @@ static int take_mapping(struct virtual *virtual, struct hdf5_mapping *from, size
         error = take_bounds(virtual, mapping);
     if (!error && !is_numbered) {
         const struct source_name name = {file, dataset, sfs_root(virtual->file)};
-        error = find_source(virtual, &name, false, &mapping->of);
+        error = find_source(virtual, &name, &mapping->of);
     } else if (!error) {
         mapping->numbered_axis = axis;
         mapping->file = from->file;
@@ -318,7 +364,7 @@ static int take_part(struct virtual *virtual, const struct series *series, size_
     if (!mapping->shown.axis || (!part->is_missing && !mapping->source.axis))
         return -ENOMEM;
     const struct source_name named = {source.file, source.dataset, source.group};
-    return find_source(virtual, &named, false, &mapping->of);
+    return find_source(virtual, &named, &mapping->of);
 }
 
 /* All members are sources, also those of which nothing is shown. */
@@ -333,7 +379,7 @@ static int take_series(struct virtual *virtual, const struct series *series)
     for (size_t i = 0; i < series->n && !error; i++) {
         const struct series_source *source = &series->source[i];
         const struct source_name name = {source->file, source->dataset, source->group};
-        error = find_source(virtual, &name, false, &known);
+        error = find_source(virtual, &name, &known);
     }
     for (size_t i = 0; i<series->parts.n &&virtual->dataset->info.elements> 0 && !error; i++)
         error = take_part(virtual, series, i);
@@ -417,9 +463,7 @@ void virtual_close(struct virtual *virtual)
         return;
     HASH_ITER (hh, virtual->known, known, next) {
         HASH_DEL(virtual->known, known);
-        source_destroy(known->source);
-        free(known->key);
-        free(known);
+        free_known(known);
     }
     free_mappings(virtual->n, virtual->mapping);
     pthread_mutex_destroy(&virtual->lock);
@@ -533,15 +577,33 @@ uint64_t mapping_blocks_end(const struct mapping *mapping, const struct box *box
 }
 
 int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
-                     struct source **source)
+                     struct known **known)
 {
     bool is_numbered;
     char *file = substitute(mapping->file, block, &is_numbered);
     char *dataset = substitute(mapping->dataset, block, &is_numbered);
     uint64_t root = sfs_root(virtual->file);
     const struct source_name name = {file, dataset, root};
-    int error = file && dataset ? find_source(virtual, &name, true, source) : -ENOMEM;
+    int error = file && dataset ? find_known(virtual, &name, true, known) : -ENOMEM;
     free(file);
     free(dataset);
     return error;
+}
+
+void mapping_let_go(struct virtual *virtual, struct known *known)
+{
+    struct known *victim = NULL;
+    if (!known)
+        return;
+    pthread_mutex_lock(&virtual->lock);
+    if (--known->users == 0 && known->is_block)
+        DL_APPEND(virtual->idle, known);
+    if (virtual->n_blocks > MAPPING_MOST_BLOCKS && virtual->idle) {
+        victim = virtual->idle;
+        DL_DELETE(virtual->idle, victim);
+        HASH_DEL(virtual->known, victim);
+        virtual->n_blocks--;
+    }
+    pthread_mutex_unlock(&virtual->lock);
+    free_known(victim);
 }

@@ -10,7 +10,9 @@
 struct known {
     char *key; /* file, newline, dataset */
     struct source *source;
-    bool is_block; /* its names were numbered */
+    bool is_block;             /* only its names were numbered: it goes when there are too many */
+    unsigned users;            /* of a block */
+    struct known *prev, *next; /* blocks without users, longest unused first */
     UT_hash_handle hh;
 };
 
@@ -42,7 +44,10 @@ struct virtual
     atomic_bool is_shallow;  /* its sources are known not to lead in a circle */
     atomic_bool said_too_deep, said_not_alike;
     pthread_mutex_t lock;
-    struct known *known; /* under lock */
+    struct known *known;  /* under lock */
+    struct known *idle;   /* the same: blocks without users, */
+    size_t n_blocks;      /* and how many there are */
+    struct virtual *next; /* while its file is closed */
 };
 
 /* Mappings that have something in common with a box. */
@@ -70,9 +75,14 @@ void mapping_bounds(const struct hdf5_axis *axis, uint64_t dim, uint64_t *low, u
 uint64_t mapping_blocks_begin(const struct mapping *mapping, const struct box *box);
 uint64_t mapping_blocks_end(const struct mapping *mapping, const struct box *box);
 
-/* The source of a numbered block. -ENOMEM. */
+/* The source of a numbered block, which stays until it is let go; of those that nobody uses so many are kept that there
+ * are MAPPING_MOST_BLOCKS. -ENOMEM. */
+#define MAPPING_MOST_BLOCKS 4096
 int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
-                     struct source **source);
+                     struct known **known);
+
+/* May close it: not with the lock of a file held. NULL is nothing. */
+void mapping_let_go(struct virtual *virtual, struct known *known);
 
 /* Lets libhdf5 keep chunks of the sources, where it reads the dataset. */
 int virtual_cache_sources(struct virtual *virtual);

@@ -63,12 +63,17 @@ static int init(struct virtual_part *part, struct virtual *virtual, const struct
     part->virtual = virtual;
     part->mapping = mapping;
     part->source = mapping->of;
+    part->numbered = NULL;
     part->dataset = NULL;
-    return part->source ? 0 : mapping_numbered(virtual, mapping, block, &part->source);
+    if (part->source)
+        return 0;
+    int error = mapping_numbered(virtual, mapping, block, &part->numbered);
+    part->source = error ? NULL : part->numbered->source;
+    return error;
 }
 
-static int begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
-                 uint64_t block, bool is_of_any_type)
+static int open_part(struct virtual_part *part, struct virtual *virtual,
+                     const struct mapping *mapping, uint64_t block, bool is_of_any_type)
 {
     int error = init(part, virtual, mapping, block);
     if (!error)
@@ -86,6 +91,15 @@ static int begin(struct virtual_part *part, struct virtual *virtual, const struc
     source_put(part->source);
     part->dataset = NULL;
     return error == -EIO && part_is_fill(part) ? 0 : error;
+}
+
+static int begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
+                 uint64_t block, bool is_of_any_type)
+{
+    int error = open_part(part, virtual, mapping, block, is_of_any_type);
+    if (error)
+        mapping_let_go(virtual, part->numbered);
+    return error;
 }
 
 int part_begin(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
@@ -131,6 +145,7 @@ void part_end(struct virtual_part *part)
 {
     if (part->dataset)
         source_put(part->source);
+    mapping_let_go(part->virtual, part->numbered);
 }
 
 bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
@@ -139,8 +154,10 @@ bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
     if (init(part, virtual, mapping, block) < 0)
         return false;
     part->dataset = source_get_open(part->source);
-    if (!part->dataset)
+    if (!part->dataset) {
+        mapping_let_go(virtual, part->numbered);
         return false;
+    }
     struct sfs_file *file = part->dataset->file;
     if (use_try_begin(file->follows ? &file->use : NULL, &part->file_call)) {
         if (use_try_begin(&part->dataset->use, call)) {
@@ -150,7 +167,7 @@ bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
         }
         use_end(&part->file_call);
     }
-    source_put(part->source);
+    part_end(part);
     return false;
 }
 
@@ -158,7 +175,7 @@ void part_try_end(struct virtual_part *part, struct call *call)
 {
     use_end(call);
     use_end(&part->file_call);
-    source_put(part->source);
+    part_end(part);
 }
 
 /* ---- Reading ---- */

@@ -12,6 +12,7 @@ struct virtual_part {
     struct virtual *virtual;
     const struct mapping *mapping;
     struct source *source;
+    struct known *numbered;      /* the same, of a numbered block; NULL: it is the mapping's */
     struct sfs_dataset *dataset; /* NULL: it is missing, and reads as the fill value */
     struct call file_call;       /* of part_try_begin */
     struct translation translation;

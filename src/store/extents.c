@@ -101,13 +101,21 @@ static void give_spare(struct extents *extents, struct extent *node)
     extents->n_spare++;
 }
 
-/* A node that is in no tree, with a random priority (xorshift). */
+/* The same of one that was in the tree. */
+static void take_out(struct extents *extents, struct extent *node)
+{
+    extents->n--;
+    give_spare(extents, node);
+}
+
+/* A node that goes into the tree, with a random priority (xorshift). */
 static struct extent *take_spare(struct extents *extents, uint64_t start, uint64_t length)
 {
     struct extent *node = extents->spare;
     assert(node);
     extents->spare = node->right;
     extents->n_spare--;
+    extents->n++;
     uint64_t x = extents->random ? extents->random : 0x9e3779b97f4a7c15u;
     x ^= x << 13;
     x ^= x >> 7;
@@ -139,12 +147,12 @@ void extents_add(struct extents *extents, uint64_t start, uint64_t length)
         struct extent *node = take_last(&before);
         start = node->start;
         length += node->length;
-        give_spare(extents, node);
+        take_out(extents, node);
     }
     if (first && start + length == first->start) {
         struct extent *node = take_first(&rest);
         length += node->length;
-        give_spare(extents, node);
+        take_out(extents, node);
     }
     struct extent *node = take_spare(extents, start, length);
     extents->root = join(join(before, node), rest);
@@ -158,7 +166,7 @@ void extents_cut(struct extents *extents, uint64_t start, uint64_t length)
     struct extent *node = take_last(&before);
     uint64_t node_start = node->start, node_end = node->start + node->length;
     assert(node_start <= start && start + length <= node_end);
-    give_spare(extents, node);
+    take_out(extents, node);
     if (node_start < start)
         before = join(before, take_spare(extents, node_start, start - node_start));
     if (start + length < node_end)
@@ -206,6 +214,7 @@ void extents_move_first(struct extents *extents, struct extents *from)
 {
     struct extent *node = take_first(&from->root);
     uint64_t start = node->start, length = node->length;
+    from->n--;
     give_spare(extents, node);
     extents_add(extents, start, length);
 }
@@ -242,7 +251,7 @@ void extents_check(const struct extents *extents)
 void extents_clear(struct extents *extents)
 {
     while (extents->root)
-        give_spare(extents, take_first(&extents->root));
+        take_out(extents, take_first(&extents->root));
     while (extents->spare) {
         struct extent *node = extents->spare;
         extents->spare = node->right;

@@ -12,6 +12,7 @@ struct extent;
 /* All zeros: the empty set. Extents are disjoint and do not touch: neighbours become one. */
 struct extents {
     struct extent *root;
+    size_t n;             /* extents */
     struct extent *spare; /* nodes for operations that must not fail */
     size_t n_spare;
     uint64_t random;

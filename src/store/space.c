@@ -7,6 +7,8 @@
 
 #include "store/private.h"
 
+#define MOST_FREE ((size_t)1 << 20) /* extents, by what others free */
+
 /* No file system has files of any size; lseek(2) knows, and nothing reads at its place. */
 static bool may_end_at(const struct store *store, uint64_t end)
 {
@@ -217,12 +219,24 @@ int store_check_lent(struct store *store, uint64_t address, uint64_t n)
     return error;
 }
 
+/* Whoever has it lent may free it in as many pieces as there are bytes. */
+static bool has_room_for(const struct store *store, uint64_t address, uint64_t end)
+{
+    uint64_t before = address > 0 ? address - 1 : 0;
+    return store->free.n + store->pending.n < MOST_FREE || touches(&store->free, before, end + 1) ||
+           touches(&store->pending, before, end + 1);
+}
+
 int store_free_lent(struct store *store, uint64_t address, uint64_t n)
 {
     pthread_mutex_lock(&store->change);
     int error = commit_check_writable(store);
+    if (!error && !is_lent(store, address, n))
+        error = -EACCES;
+    if (!error && !has_room_for(store, address, address + n))
+        error = -EFBIG;
     if (!error)
-        error = is_lent(store, address, n) ? give_back(store, address, address + n) : -EACCES;
+        error = give_back(store, address, address + n);
     pthread_mutex_unlock(&store->change);
     return error;
 }

@@ -430,7 +430,8 @@ int store_claim(struct store *store, uint64_t address, uint64_t n);
 void store_set_claimer(struct store *store, int (*claim)(void *context), void *context);
 int store_let_claim(struct store *store);
 
-/* Whether all of n bytes are lent: 0, or -EACCES. And store_free, if they are. */
+/* Whether all of n bytes are lent: 0, or -EACCES. And store_free, if they are; -EFBIG: there is free space in so many
+ * places (1,048,576) that no other one is noted: these bytes are in use still. */
 int store_check_lent(struct store *store, uint64_t address, uint64_t n);
 int store_free_lent(struct store *store, uint64_t address, uint64_t n);
 

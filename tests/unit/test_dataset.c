@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "dataset/virtual_mapping.h"
 #include "sparsefs/sparsefs.h"
 
 #define MAX_RANK 4
@@ -897,6 +898,79 @@ static void many_threads_read_one_dataset(void **state)
     }
 }
 
+/* ---- Virtual datasets of numbered sources ---- */
+
+#define BLOCKS (MAPPING_MOST_BLOCKS + 500)
+
+/* Numbered sources of one element each: its number. */
+static void make_numbered(uint16_t n)
+{
+    const hsize_t zero = 0, one = 1, none = H5S_UNLIMITED, dims = n;
+    hid_t whole = H5Screate_simple(1, &dims, &none), part = H5Screate_simple(1, &one, NULL);
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t file = H5Fcreate("numbered.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    for (uint16_t i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "s%u", i);
+        hid_t source =
+            H5Dcreate2(file, name, H5T_STD_U16LE, part, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        H5Dwrite(source, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, &i);
+        H5Dclose(source);
+    }
+    H5Sselect_hyperslab(whole, H5S_SELECT_SET, &zero, &one, &none, &one);
+    assert_true(H5Pset_virtual(dcpl, whole, ".", "/s%b", part) >= 0);
+    H5Sselect_all(whole);
+    H5Dclose(H5Dcreate2(file, "v", H5T_STD_U16LE, whole, H5P_DEFAULT, dcpl, H5P_DEFAULT));
+    H5Pclose(dcpl);
+    H5Sclose(part);
+    H5Sclose(whole);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+#define FEW_BLOCKS 400 /* more datasets than are kept open unused */
+
+static void sources_in_the_file_itself_are_closed_with_it(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    struct sfs_slab all = {.rank = 1, .count = {FEW_BLOCKS}};
+    uint16_t values[FEW_BLOCKS];
+    uint64_t address;
+    make_numbered(FEW_BLOCKS);
+    assert_int_equal(sfs_open("numbered.h5", NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/v", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/v", &dataset), 0);
+    assert_int_equal(sfs_read(dataset, &all, 0, values, sizeof(values)), 0);
+    assert_int_equal(values[FEW_BLOCKS - 1], FEW_BLOCKS - 1);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+static void numbered_sources_are_not_all_kept(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    static uint16_t values[BLOCKS];
+    make_numbered(BLOCKS);
+    assert_int_equal(sfs_open("numbered.h5", NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/v", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/v", &dataset), 0);
+    for (int round = 0; round < 2; round++) {
+        struct sfs_slab all = {.rank = 1, .count = {BLOCKS}};
+        memset(values, 255, sizeof(values));
+        assert_int_equal(sfs_read(dataset, &all, 0, values, sizeof(values)), 0);
+        for (size_t i = 0; i < BLOCKS; i++)
+            assert_int_equal(values[i], i);
+        assert_int_equal(dataset->virtual->n_blocks, MAPPING_MOST_BLOCKS);
+        assert_int_equal(HASH_COUNT(dataset->virtual->known), MAPPING_MOST_BLOCKS);
+    }
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+}
+
 TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(a_scalar_is_one_element),
           cmocka_unit_test(a_null_dataspace_has_nothing_to_read),
@@ -911,4 +985,6 @@ TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(pointers_are_not_read),
           cmocka_unit_test(what_is_no_dataset_is_not_opened),
           cmocka_unit_test(damaged_chunks_are_errors_of_their_own),
-          cmocka_unit_test(many_threads_read_one_dataset))
+          cmocka_unit_test(many_threads_read_one_dataset),
+          cmocka_unit_test(sources_in_the_file_itself_are_closed_with_it),
+          cmocka_unit_test(numbered_sources_are_not_all_kept))

@@ -303,6 +303,31 @@ static void test_freeing_again_and_again_does_not_fill_the_log(void **state)
     log_quietly();
 }
 
+#define MOST_FREE ((uint64_t)1 << 20) /* src/store/space.c */
+
+/* Memory for each place is limited; what is lost is one line. */
+static void test_free_space_in_very_many_places(void **state)
+{
+    const struct fixture *fixture = *state;
+    uint64_t address, beside;
+    n_lines = 0;
+    assert_int_equal(transaction_allocate(fixture->transaction, 3 * MOST_FREE, &address), 0);
+    transaction_take(fixture->transaction);
+    sfs_set_log(count_line, LOG_DEBUG);
+    for (uint64_t i = 0; i < MOST_FREE + 1000; i++)
+        assert_int_equal(transaction_free(fixture->transaction, address + 2 * i, 1), 0);
+    transaction_take(fixture->transaction);
+    log_quietly();
+    assert_int_equal(n_lines, 1);
+    uint64_t far = address + 2 * MOST_FREE + 10000;
+    assert_int_equal(store_free_lent(fixture->store, far, 1), -EFBIG);
+    assert_int_equal(store_check_lent(fixture->store, far, 1), 0);
+    assert_int_equal(store_free_lent(fixture->store, address + 1, 1), 0); /* which joins two */
+    beside = address + 2 * (MOST_FREE + 10);
+    assert_int_equal(store_check_lent(fixture->store, beside, 1), 0); /* lost, and whole */
+    assert_int_equal(store_free_lent(fixture->store, far, 1), 0);
+}
+
 /* However many pieces it was allocated in. */
 static void test_large_writes_into_what_was_allocated_long_before(void **state)
 {
@@ -375,6 +400,7 @@ static int all_tests(void)
         cmocka_unit_test_setup_teardown(test_what_is_freed_twice, begin, end),
         cmocka_unit_test_setup_teardown(test_freeing_again_and_again_does_not_fill_the_log, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(test_free_space_in_very_many_places, begin, end),
         cmocka_unit_test_setup_teardown(test_large_writes_into_what_was_allocated_long_before,
                                         begin, end),
         cmocka_unit_test(test_space_that_no_disk_has),

@@ -64,11 +64,7 @@ static struct sfs_filter filters[] = {
 
 static struct sfs_dataset_info an_info(void)
 {
-<<<<<<< HEAD
-    static char fill[10]; /* of the largest size that is tried */
-=======
     static char fill[10]; /* a byte more than an element has, for who says so */
->>>>>>> mend-m4
     return (struct sfs_dataset_info){
         .encoded_type = {compound, sizeof(compound) - 1},
         .space = SFS_SPACE_SIMPLE,

@@ -14,6 +14,7 @@
 
 #define PAGE_BYTES  4096
 #define MOST_PAGES  ((size_t)64 << 10) /* of one call: 256 MiB */
+#define KEPT_RANGES ((size_t)64 << 10) /* whose memory is kept for the next call */
 #define MOST_RANGES ((size_t)4 << 20)  /* that are allocated or freed in one call */
 #define MOST_SMALL  (MOST_PAGES / 4)   /* pages; then what is not large goes there at once, too */
 #define LARGE_BYTES ((size_t)64 << 10) /* to new space: not kept in memory */
@@ -231,6 +232,10 @@ static void give_back(struct transaction *transaction, struct ranges *ranges)
                     " bytes at address %" PRIu64,
                     store_path(transaction->store), n_lost, lost->n, lost->address);
     ranges->n = 0;
+    if (ranges->room > KEPT_RANGES) {
+        free(ranges->range);
+        *ranges = (struct ranges){0};
+    }
 }
 
 /* By the room that there was: what has been written meanwhile has taken of it. */
