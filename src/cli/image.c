@@ -56,21 +56,16 @@ static int image_of_file(struct sfs_file *file, char *block)
     return code;
 }
 
-static int image_in_mount(const char *image, char *block)
+static int image_in_mount(const struct mounted_image *image, char *block)
 {
     int code = DONE;
     size_t n = 0;
-    int fd = open(image, O_RDONLY | O_CLOEXEC);
-    int error = fd < 0 ? -errno : io_read(fd, block, BLOCK_BYTES, &n);
+    int error = io_read(image->fd, block, BLOCK_BYTES, &n);
     while (!error && n > 0 && code == DONE) {
         code = write_block(block, n);
-        error = code == DONE ? io_read(fd, block, BLOCK_BYTES, &n) : 0;
+        error = code == DONE ? io_read(image->fd, block, BLOCK_BYTES, &n) : 0;
     }
-    if (error)
-        code = fail_because("%s: %s", image, strerror(-error));
-    if (fd >= 0)
-        close(fd);
-    return code;
+    return error ? fail_because("%s: %s", image->path, strerror(-error)) : code;
 }
 
 /* A writer has the file exclusively: if it is a mount, the image comes from there. */
@@ -78,17 +73,17 @@ static int write_image(const char *path, char *block)
 {
     struct sfs_options how = {.hdf5_worker = files_are_apart()};
     struct sfs_file *file;
-    char *image;
+    struct mounted_image image;
     int error = source_open_as(path, &how, &file);
     if (!error) {
         int code = image_of_file(file, block);
         sfs_discard(file);
         return code;
     }
-    if (error != -EBUSY || mounted_image(path, &image) < 0)
+    if (error != -EBUSY || mounted_image_open(path, &image) < 0)
         return fail(error, "%s", path);
-    int code = image_in_mount(image, block);
-    free(image);
+    int code = image_in_mount(&image, block);
+    mounted_image_close(&image);
     return code;
 }
 

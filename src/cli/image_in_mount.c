@@ -2,53 +2,152 @@
 #include "cli/image_in_mount.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/acl.h"
+#include "common/descriptors.h"
+#include "common/io.h"
+#include "common/log.h"
 #include "common/mounts.h"
 
-/* The table has the name that the file had when it was mounted: it may be another one's by now. */
-static bool is_of(const char *point, const struct stat *file)
+#define ANSWER_SECONDS   10 /* one that is well takes microseconds */
+#define STATISTICS_BYTES ((size_t)64 << 10)
+
+/* ---- In a process of its own, as whoever waits for a FUSE that does not answer cannot be ended ---- */
+
+static unsigned long long number_in(const char *statistics, const char *key)
 {
-    char line[128], *name = NULL;
-    unsigned long long device = 0, inode = 0;
-    FILE *statistics =
-        asprintf(&name, "%s/.sparsefs/stats.json", point) < 0 ? NULL : fopen(name, "re");
-    while (statistics && fgets(line, sizeof(line), statistics))
-        if (sscanf(line, " \"file_device\": %llu", &device) == 0)
-            (void)sscanf(line, " \"file_inode\": %llu", &inode);
-    if (statistics)
-        fclose(statistics);
-    free(name);
-    return device == file->st_dev && inode == file->st_ino;
+    unsigned long long number = 0;
+    const char *found = strstr(statistics, key);
+    return found && sscanf(found + strlen(key), ": %llu", &number) == 1 ? number : 0;
 }
 
-int mounted_image(const char *path, char **image)
+/* The table has the name that the file had when it was mounted: it may be another one's by now. */
+static bool is_of(int folder, const struct stat *file)
+{
+    char statistics[STATISTICS_BYTES + 1];
+    size_t n = 0;
+    int fd = openat(folder, "stats.json", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || io_read(fd, statistics, STATISTICS_BYTES, &n) < 0)
+        return false;
+    statistics[n] = '\0';
+    return number_in(statistics, "\"file_device\"") == file->st_dev &&
+           number_in(statistics, "\"file_inode\"") == file->st_ino;
+}
+
+/* Links are not followed, and what is on the mount point must be the mount that was found. */
+static int open_image(const struct mounts *mount, const struct stat *file)
+{
+    const int folder_flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    struct stat st;
+    int root = open(mount->point, folder_flags);
+    int folder = root >= 0 && mounts_number(root) == mount->number
+                     ? openat(root, ".sparsefs", folder_flags)
+                     : -1;
+    int image = folder >= 0 && is_of(folder, file)
+                    ? openat(folder, "image.h5", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+                    : -1;
+    return image >= 0 && fstat(image, &st) == 0 && S_ISREG(st.st_mode) ? image : -1;
+}
+
+/* It keeps nothing else open: not a lock, nor a pipe that others read to its end. */
+static void answer(int socket, const struct mounts *mount, const struct stat *file)
+{
+    const char found = 1;
+    dup2(socket, 0);
+    descriptors_close_from(1);
+    int image = open_image(mount, file);
+    if (image >= 0)
+        descriptor_send(0, &found, sizeof(found), image);
+    _exit(0);
+}
+
+/* ---- The command ---- */
+
+/* A descriptor, or -1. */
+static int ask(const struct mounts *mount, const struct stat *file)
+{
+    int ends[2], image = -1;
+    char found;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0)
+        answer(ends[1], mount, file);
+    close(ends[1]);
+    struct pollfd answered = {.fd = ends[0], .events = POLLIN};
+    int n = pid < 0 ? -1 : poll(&answered, 1, ANSWER_SECONDS * 1000);
+    if (n > 0)
+        (void)descriptor_receive(ends[0], &found, sizeof(found), &image);
+    else if (n == 0)
+        log_warning(
+            "%s: the mount does not answer within %d s: it is not asked for the image of %s",
+            mount->point, ANSWER_SECONDS, mount->source);
+    close(ends[0]);
+    if (pid > 0) {
+        kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, n > 0 ? 0 : WNOHANG);
+    }
+    return image;
+}
+
+/* A lock proves nothing: who may read a file may lock it. */
+static bool is_trusted(const struct mounts *mount, int file, const struct stat *st)
+{
+    uid_t user = (uid_t)mount->user;
+    bool is_trusted = mount->user >= 0 && (user == 0 || user == geteuid() || user == st->st_uid ||
+                                           acl_lets_write(file, st, user, acl_is_member));
+    if (!is_trusted)
+        log_warning("%s: the mount is not asked for the image of %s: user %u, who has mounted, may "
+                    "not write that file",
+                    mount->point, mount->source, user);
+    return is_trusted;
+}
+
+static int find(int file, const char *path, struct mounted_image *image)
 {
     struct stat st;
     struct mounts mounts;
-    char *file = realpath(path, NULL);
-    int error = -ENOENT;
-    if (!file || stat(file, &st) < 0) {
-        free(file);
-        return error;
-    }
+    int error = fstat(file, &st) < 0 ? -errno : -ENOENT;
     mounts_begin(&mounts);
     while (error == -ENOENT && mounts_next(&mounts)) {
-        if (!mounts.is_writable || strcmp(mounts.source, file) != 0 || !is_of(mounts.point, &st))
+        if (!mounts.is_writable || strcmp(mounts.source, path) != 0 ||
+            !is_trusted(&mounts, file, &st))
             continue;
-        if (asprintf(image, "%s/.sparsefs/image.h5", mounts.point) < 0)
-            error = -ENOMEM;
-        else if (access(*image, R_OK) == 0)
-            error = 0;
-        else
-            free(*image);
+        image->fd = ask(&mounts, &st);
+        if (image->fd < 0)
+            continue;
+        error = asprintf(&image->path, "%s/.sparsefs/image.h5", mounts.point) < 0 ? -ENOMEM : 0;
+        if (error)
+            close(image->fd);
     }
     mounts_end(&mounts);
-    free(file);
     return error;
+}
+
+int mounted_image_open(const char *path, struct mounted_image *image)
+{
+    char *real = realpath(path, NULL);
+    int file = real ? open(real, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+    int error = file < 0 ? -ENOENT : find(file, real, image);
+    if (file >= 0)
+        close(file);
+    free(real);
+    return error;
+}
+
+void mounted_image_close(struct mounted_image *image)
+{
+    free(image->path);
+    close(image->fd);
 }

@@ -2,8 +2,17 @@
 #ifndef SPARSEFS_CLI_IMAGE_IN_MOUNT_H
 #define SPARSEFS_CLI_IMAGE_IN_MOUNT_H
 
-/* The path of the image of a file in a mount of it that writes it and that this user can look into,
- * *image, which the caller frees. -ENOENT: there is none; -ENOMEM. */
-int mounted_image(const char *path, char **image);
+/* The image of a file in a mount of it. */
+struct mounted_image {
+    char *path;
+    int fd; /* for reading */
+};
+
+/* Opens the image in a mount of the file that writes it and that this user can look into. Anybody can make a FUSE that
+ * says to be such a mount. So only that of root, of this user, or of one who may write the file is asked, who could
+ * as well change it; and for some seconds only. -ENOENT: there is none; -ENOMEM. */
+int mounted_image_open(const char *path, struct mounted_image *image);
+
+void mounted_image_close(struct mounted_image *image);
 
 #endif

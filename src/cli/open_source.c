@@ -206,16 +206,18 @@ static int open_copy(struct sfs_file *followed, const char *place, struct sfs_fi
 
 int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file)
 {
-    char *image;
+    struct mounted_image image;
+    struct stat st;
     struct sfs_file *followed;
     int code = source_open(path, file);
     if (code || !sfs_is_following(*file))
         return code;
     followed = *file;
-    if (mounted_image(path, &image) == 0) {
+    if (mounted_image_open(path, &image) == 0) {
         sfs_discard(followed);
-        code = open_named(image, path, file);
-        free(image);
+        source_expect(fstat(image.fd, &st) == 0 ? &st : NULL);
+        code = open_named(image.path, path, file);
+        mounted_image_close(&image);
         return code;
     }
     if (sfs_get_image(followed, NULL, 0) > (int64_t)most)

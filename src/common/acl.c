@@ -2,13 +2,19 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <grp.h>
 #include <linux/posix_acl.h>
 #include <linux/posix_acl_xattr.h>
+#include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/xattr.h>
 
 #define NAME      "system.posix_acl_access"
 #define MODE_BITS 07
+
+#define NAMES_BYTES 16384 /* of a user, with all that getpwuid_r(3) says */
+#define FIRST_COUNT 64    /* of groups */
 
 struct acl {
     ssize_t n; /* entries; 0: there is no ACL; -1: it cannot be read */
@@ -147,4 +153,26 @@ mode_t acl_of_others(mode_t mode, const struct stat *before, const struct stat *
     if (now->st_gid != before->st_gid)
         taken |= S_IRWXG & ~(all << 3);
     return mode & ~taken;
+
+bool acl_is_member(uid_t user, gid_t group)
+{
+    struct passwd entry, *found;
+    char *names = malloc(NAMES_BYTES);
+    gid_t *groups = NULL;
+    int n = FIRST_COUNT, room = 0;
+    bool is_in = false;
+    if (names && getpwuid_r(user, &entry, names, NAMES_BYTES, &found) == 0 && found) {
+        do {
+            gid_t *more = reallocarray(groups, (size_t)n, sizeof(*groups));
+            if (!more)
+                break;
+            groups = more;
+            room = n;
+        } while (getgrouplist(entry.pw_name, entry.pw_gid, groups, &n) < 0 && n > room);
+        for (int i = 0; i < n && i < room && !is_in; i++)
+            is_in = groups[i] == group;
+    }
+    free(groups);
+    free(names);
+    return is_in;
 }

@@ -26,6 +26,9 @@ bool acl_names_writer(int fd, const struct stat *st);
  * is asked only where that decides. */
 bool acl_lets_write(int fd, const struct stat *st, uid_t user, bool (*is_member)(uid_t, gid_t));
 
+/* Whether a user is in a group, by the system's lists. */
+bool acl_is_member(uid_t user, gid_t group);
+
 /* Removes it; *has_one: it had one. Then only the owner has permissions until the caller sets the
  * mode. The descriptor is no O_PATH. Errors of fchmod(2) and fremovexattr(2). */
 int acl_remove(int fd, const struct stat *st, bool *has_one);

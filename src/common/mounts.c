@@ -43,6 +43,10 @@ static bool take(struct mounts *mounts)
         return false;
     decode(fields[4]);
     decode(source);
+    const char *user = strstr(rest, ",user_id=");
+    if (!user || sscanf(user, ",user_id=%lld", &mounts->user) != 1)
+        mounts->user = -1;
+    mounts->number = atoi(fields[0]);
     mounts->point = fields[4];
     mounts->source = source;
     mounts->is_writable = strncmp(rest, "rw", 2) == 0;

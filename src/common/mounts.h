@@ -10,6 +10,8 @@ struct mounts {
     FILE *table; /* NULL: it cannot be read */
     char *line;
     size_t size;
+    int number;         /* mounts_number of what is on it */
+    long long user;     /* who has mounted; -1: it does not say */
     unsigned minor;     /* of its device: the number of its connection, too */
     const char *point;  /* where it is mounted */
     const char *source; /* the file, as it was called then */

@@ -2,8 +2,6 @@
  * them there. */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +11,6 @@
 #include "common/acl.h"
 #include "common/io.h"
 #include "store/private.h"
-
-#define NAMES_BYTES 16384 /* of a user, with all that getpwuid_r(3) says */
-#define FIRST_COUNT 64    /* of groups */
 
 int neighbour_stat(int folder, const char *path, struct stat *st)
 {
@@ -28,29 +23,6 @@ int neighbour_stat(int folder, const char *path, struct stat *st)
     return error;
 }
 
-static bool is_member(uid_t user, gid_t group)
-{
-    struct passwd entry, *found;
-    char *names = malloc(NAMES_BYTES);
-    gid_t *groups = NULL;
-    int n = FIRST_COUNT, room = 0;
-    bool is_in = false;
-    if (names && getpwuid_r(user, &entry, names, NAMES_BYTES, &found) == 0 && found) {
-        do {
-            gid_t *more = reallocarray(groups, (size_t)n, sizeof(*groups));
-            if (!more)
-                break;
-            groups = more;
-            room = n;
-        } while (getgrouplist(entry.pw_name, entry.pw_gid, groups, &n) < 0 && n > room);
-        for (int i = 0; i < n && i < room && !is_in; i++)
-            is_in = groups[i] == group;
-    }
-    free(groups);
-    free(names);
-    return is_in;
-}
-
 /* A file that does not exist yet has nothing to be protected. */
 static const struct stat no_file = {.st_mode = 0666};
 
@@ -58,7 +30,7 @@ static const struct stat no_file = {.st_mode = 0666};
 static bool may_write(const struct store *store, const struct stat *file, uid_t user)
 {
     return store->fd < 0 || user == 0 || user == file->st_uid || user == geteuid() ||
-           acl_lets_write(store->fd, file, user, is_member);
+           acl_lets_write(store->fd, file, user, acl_is_member);
 }
 
 /* Why a neighbour is not trusted whose owner may be; file: with the mode of store_stat_shown. */

@@ -19,7 +19,8 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, is_mounted
+import silent_fuse
+from conftest import BUILD, START_SECONDS, is_mounted
 
 GROW = BUILD / "tests/mount/grow"
 SPARSECTL = BUILD / "sparsectl"
@@ -1029,3 +1030,29 @@ def test_copies_beside_a_mount_at_full_speed(tmp_path, mounts, kind):
     finally:
         stops.set()
         thread.join()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has two users")
+@pytest.mark.parametrize("kind", ["image", "repack"])
+@pytest.mark.parametrize("user, said", [(65534, "does not answer within 10 s"), (65533, "may not write that file")],
+                         ids=["owner", "stranger"])
+def test_images_of_mounts_that_only_say_to_be_of_the_file(tmp_path, mounts, kind, user, said):
+    """A FUSE of another user calls itself a mount of it: that of a stranger is not asked, that of a user who may write
+    the file not for ever."""
+    path = make(tmp_path / "a.h5")
+    subprocess.run([GROW, path, "2"], check=True, capture_output=True)
+    os.chown(path, 65534, 65534)
+    out, errors = tmp_path / "out.h5", tmp_path / "errors"
+    with silent_fuse.silent(tmp_path / "forged", path, "fuse.sparsefs", user):
+        writer = mounts(path, "rw,commit_interval=0", log="warning")
+        (writer / "plain/frames/0.raw").write_bytes(expected(0, 7).tobytes())
+        subprocess.run(["sync", writer.root], check=True)
+        command = [SPARSECTL, "image", path] if kind == "image" else [SPARSECTL, "repack", path, out]
+        with open(out if kind == "image" else os.devnull, "wb") as output, open(errors, "wb") as error:
+            done = subprocess.Popen(command, stdout=output, stderr=error)
+        deadline = time.monotonic() + START_SECONDS
+        while done.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert done.returncode == 0, errors.read_text()
+    assert f"{tmp_path}/forged: the mount " in errors.read_text() and said in errors.read_text()
+    assert (mounts(out) / "plain/frames/0.raw").read_bytes() == expected(0, 7).tobytes()

@@ -641,6 +641,41 @@ def test_temporary_names(path, tmp_path):
     assert victim.read_bytes() == b"as it is" * 1000
 
 
+@pytest.mark.parametrize("command", ["import", "export"])
+@pytest.mark.parametrize("place", ["new.h5", "folder/victim.h5", "by/another.h5"])
+def test_links_of_others_to_what_is_written(path, tmp_path, command, place):
+    """A link of another user leads to his own files alone; one of root's, or of this user, anywhere."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    victim = closed / "victim.h5"
+    with h5py.File(victim, "w") as file:
+        file["x"] = 1
+    before = victim.read_bytes()
+    path.with_name("folder").symlink_to(closed)
+    path.with_name("new.h5").symlink_to("folder/victim.h5")
+    path.with_name("by").symlink_to(tmp_path)
+    (tmp_path / "another.h5").symlink_to(victim)
+    target = path.parent / place
+
+    def copy(name):
+        return subprocess.run([BUILD / "sparsectl", command, f"{path}:/d", f"{target}:/{name}"], capture_output=True,
+                              text=True, timeout=60, check=False)
+
+    os.chown(path.parent / pathlib.Path(place).parts[0], NOBODY, NOBODY, follow_symlinks=False)
+    done = copy("refused")
+    assert done.returncode == 1, done
+    assert f"{target}: a symbolic link of user {NOBODY} leads to a file of user 0: name that file itself" in done.stderr
+    assert victim.read_bytes() == before and os.listdir(closed) == ["victim.h5"]
+    os.chown(victim, NOBODY, NOBODY)
+    assert copy("his").returncode == 0
+    os.chown(victim, 0, 0)
+    for link in "folder", "new.h5", "by":
+        os.chown(path.with_name(link), 0, 0, follow_symlinks=False)
+    assert copy("own").returncode == 0
+    with h5py.File(victim) as file:
+        assert set(file) == {"x", "his", "own"}
+
+
 SWAP = """
 import os, sys, time
 name, victim, *other = sys.argv[1:]
