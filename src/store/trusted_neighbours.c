@@ -28,7 +28,7 @@ int neighbour_stat(int folder, const char *path, struct stat *st)
     return error;
 }
 
-static bool is_member(uid_t user, gid_t group)
+bool user_is_member(uid_t user, gid_t group)
 {
     struct passwd entry, *found;
     char *names = malloc(NAMES_BYTES);
@@ -58,7 +58,7 @@ static const struct stat no_file = {.st_mode = 0666};
 static bool may_write(const struct store *store, const struct stat *file, uid_t user)
 {
     return store->fd < 0 || user == 0 || user == file->st_uid || user == geteuid() ||
-           acl_lets_write(store->fd, file, user, is_member);
+           acl_lets_write(store->fd, file, user, user_is_member);
 }
 
 /* Why a neighbour is not trusted whose owner may be; file: with the mode of store_stat_shown. */
