@@ -237,6 +237,19 @@ static int judge(const struct store *store, const struct folders *folders, enum 
     return error;
 }
 
+/* As to any file, as nobody knows yet which one it is. */
+static int find_audiences(const struct store *store, struct audiences *audiences)
+{
+    struct stat own[2];
+    audiences->n = 0;
+    if (!store->reach.allowed.for_others)
+        return 0;
+    audiences->n = audience_states(store, own);
+    for (size_t i = 0; i < audiences->n; i++)
+        audiences->of[i] = audience_of(store, &own[i], (uid_t)-1, S_IROTH | S_IWOTH);
+    return audiences->n == 0 ? -EPERM : 0;
+}
+
 static bool is_absent(int error)
 {
     return error == -ENOENT || error == -ENOTDIR;
@@ -246,19 +259,21 @@ struct search {
     const struct store *store;
     const struct folders *folders;
     enum store_lead lead;
-    /* A walk has failed in a folder that is not allowed, or at a mount that is not to be entered, so
-     * that nobody knows what is there. */
+    struct audiences audiences;
+    /* A walk has failed in a folder that is not allowed, or at a mount that is not to be entered, or
+     * there in a folder that is closed to others who look on, so that nobody knows what is there. */
     bool was_outside, was_ended;
 };
 
-/* Errors outside of allowed folders are made equal: they must not tell what exists there. */
+/* Errors outside of allowed folders are made equal: they must not tell what exists there. In those that are closed to
+ * others who look on nothing is looked for. */
 static int try_name(struct search *search, int from, const char *name, struct store_found *found)
 {
-    struct walk walk = {.folders = search->folders};
+    struct walk walk = {.folders = search->folders, .audiences = &search->audiences};
     int error = path_walk(&walk, from, name);
     char *reached = error && walk.at >= 0 ? place_of_descriptor(walk.at) : NULL;
     bool is_outside = reached && !path_folder(search->folders, reached);
-    bool is_ended = error == -EXDEV;
+    bool is_ended = error == -EXDEV || (error == -EPERM && is_outside);
     free(reached);
     if (!error)
         error = judge(search->store, search->folders, search->lead, walk.at, found);
@@ -359,7 +374,9 @@ int store_find(const struct store *store, enum store_lead lead, const char *name
         return -ELOOP;
     size_t n = find_folders(&folders, store, lead);
     struct search how = {.store = store, .folders = &folders, .lead = lead};
-    int error = folders.error ? folders.error : search(&how, n, name, found);
+    int error = folders.error ? folders.error : find_audiences(store, &how.audiences);
+    if (!error)
+        error = search(&how, n, name, found);
     free_folders(&folders);
     return error;
 }

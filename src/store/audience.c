@@ -85,6 +85,23 @@ static bool is_opened(const struct folder *named, const char *path, const struct
     return named && st->st_uid == geteuid() && path_is_below(path, named->path);
 }
 
+int audience_search(const struct audiences *audiences, const struct folders *folders, int fd)
+{
+    struct stat st;
+    dev_t device = (dev_t)-1;
+    bool may = true;
+    int error = audiences->n > 0 ? look_at(fd, &device, &st) : 0;
+    for (size_t i = 0; i < audiences->n && !error; i++)
+        may = may && audience_may(&audiences->of[i], &st, S_IXGRP, S_IXOTH);
+    if (error || may)
+        return error;
+    const struct folder *named = folders->vouched;
+    char *path = place_of_descriptor(fd);
+    bool is_it = path && named && path_is_below(named->path, path) && is_opened(named, path, &st);
+    free(path);
+    return is_it ? 0 : -EPERM;
+}
+
 /* A folder and those above it. named: one that was named, and has the file. */
 static int check_above(const struct audience *audience, const struct folder *from,
                        const struct folder *named)

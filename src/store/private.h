@@ -302,9 +302,19 @@ size_t audience_states(const struct store *store, struct stat own[2]);
 bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
                   mode_t others);
 
+/* By all states. */
+struct audiences {
+    struct audience of[2];
+    size_t n; /* 0: nobody looks on */
+};
+
+/* Whether all of them may search a directory, which is only named by its descriptor: 0; -EPERM, unless it is the folder
+ * that was asked for and the opener's; errors of statx(2). */
+int audience_search(const struct audiences *audiences, const struct folders *folders, int fd);
+
 /* Whether all of them could find a file by its path, from the root on: 0, or -EPERM. The folder that was asked for, if
- * the file is in it, and those above it are open to them if they are the opener's. Errors of open(2) that say nothing of
- * the way. */
+ * the file is in it, and those above it are open to them if they are the opener's. Errors of open(2) that say nothing
+ * of the way. */
 int audience_find(const struct audience *audience, const struct folders *folders, const char *path,
                   const struct stat *file);
 
@@ -318,8 +328,9 @@ const struct folder *path_folder(const struct folders *folders, const char *path
 
 struct walk {
     const struct folders *folders;
-    bool is_straight; /* symbolic links are -ELOOP */
-    int at;           /* the current directory, and its device: */
+    const struct audiences *audiences; /* who must be able to search all folders; NULL */
+    bool is_straight;                  /* symbolic links are -ELOOP */
+    int at;                            /* the current directory, and its device: */
     uint32_t major, minor;
     char *name, *left; /* the rest of the path, in memory to be freed */
     unsigned symlinks;
@@ -327,7 +338,8 @@ struct walk {
 
 /* Walks a name from a folder, or from the root if it is absolute; from one of the folders, if it begins with one of
  * their names. Descriptors only say what they are; a mount is entered only below the folders, unless it is one of
- * sparsefs (-EDEADLK), and on the way to one: all others are -EXDEV. After an error walk->at is the last directory that was reached, or -1; the caller closes
+ * sparsefs (-EDEADLK), and on the way to one: all others are -EXDEV. In a directory that the audience may not search
+ * nothing is looked for (-EPERM). After an error walk->at is the last directory that was reached, or -1; the caller closes
  * it. Errors of openat(2), -ENOMEM. */
 int path_walk(struct walk *walk, int from, const char *name);
 

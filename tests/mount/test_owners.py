@@ -228,9 +228,10 @@ def test_folders_that_are_closed_to_the_group(mounts, tmp_path, mode, group, sho
 
 
 @needs_root
-@pytest.mark.parametrize("owner, bits, shown", [(1, 0o750, True), (1, 0o710, True), (1, 0o700, False)])
+@pytest.mark.parametrize("owner, bits, shown", [(1, 0o750, True), (1, 0o710, True), (1, 0o700, False),
+                                                (NOBODY, 0o750, False)])
 def test_a_folder_of_a_group(mounts, tmp_path, owner, bits, shown):
-    """With files that the group may read."""
+    """With files that the group may read; the owner of the file is in the group, or is not."""
     let_in(tmp_path)
     folder = tmp_path / "in"
     (folder / "way").mkdir(parents=True)
@@ -277,6 +278,49 @@ def test_the_folder_of_the_file_is_closed_to_others(mounts, tmp_path, closed, mo
         else:
             is_refused(mount, "by its mode or that of a folder above it")
         mount.unmount()
+
+
+@needs_root
+def test_names_in_closed_folders_are_not_told(mounts, tmp_path):
+    """Whatever names lead through them: what is there is refused as what is not; without allow_other one is told."""
+    let_in(tmp_path)
+    for name in "in/closed/dir", "out/closed/dir":
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name).parent.joinpath("there").write_bytes(DATA.tobytes())
+        os.symlink(tmp_path / "in", (tmp_path / name).parent / "link")
+        os.chmod((tmp_path / name).parent, 0o700)
+    os.symlink(tmp_path / "in", tmp_path / "out/way")
+    (tmp_path / "in/r.raw").write_bytes(DATA.tobytes())
+    path = tmp_path / "in/x.h5"
+    pairs = [("closed/there", "closed/none"), ("closed/dir/../../r.raw", "closed/none/../../r.raw"),
+             ("closed/link/r.raw", "closed/none/r.raw")]
+    pairs += [tuple(f"{tmp_path}/out/{name}" for name in pair) for pair in pairs[2:]]
+    pairs += [tuple(f"{tmp_path}/out/closed/{name}/../../in/r.raw" for name in ("dir", "none"))]
+    for i, pair in enumerate(pairs):
+        for name, which in zip(pair, "yn"):
+            make(path, [(name, 0, 48)], (2, 3, 4), name=f"{which}{i}")
+            with h5py.File(path, "a") as f:
+                f[f"link_{which}{i}"] = h5py.ExternalLink(name.replace("r.raw", "s.h5"), "/d")
+    make(path, [(tmp_path / "out/way/r.raw", 0, 48)], (2, 3, 4), name="open")
+    make_file(tmp_path / "in/s.h5", 0)
+    for given in (), (f"external_files={tmp_path / 'in'}",), ("external_links",):
+        mount = mounts(path, "ro,allow_other", *given, expect_log=True)
+        check(mount, DATA, "open")
+        told = {which: [] for which in "yn"}
+        links = {link["name"]: (link["state"], link.get("why"))
+                 for link in json.loads((mount / "group.json").read_text())["external_links"]}
+        for i, pair in enumerate(pairs):
+            for name, which in zip(pair, "yn"):
+                with pytest.raises(OSError) as raised:
+                    (mount / f"{which}{i}/stack.raw").read_bytes()
+                is_link = os.path.islink(mount / f"link_{which}{i}")
+                lines = {line.split(name)[1] for line in mount.log().splitlines() if f": /{which}{i}: " in line}
+                told[which].append((raised.value.errno, lines, is_link, links[f"link_{which}{i}"]))
+        assert told["y"] == told["n"] and all(lines for _, lines, _, _ in told["y"])
+        mount.unmount()
+    mount = mounts(path, "ro", expect_log=True)
+    check(mount, DATA, "y0")
+    is_refused(mount, "No such file", "n0")
 
 
 @needs_root
