@@ -153,6 +153,7 @@ mode_t acl_of_others(mode_t mode, const struct stat *before, const struct stat *
     if (now->st_gid != before->st_gid)
         taken |= S_IRWXG & ~(all << 3);
     return mode & ~taken;
+}
 
 bool acl_is_member(uid_t user, gid_t group)
 {

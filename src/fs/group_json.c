@@ -21,8 +21,10 @@ static struct outcome outcome_of(int error)
         return (struct outcome){"refused", "it leads out of the folder of the HDF5 file",
                                 "external_links or external_files=DIR"};
     case EPERM:
-        return (struct outcome){
-            "refused", "others would see what the owner of the file does not let them see", NULL};
+        return (struct outcome){"refused",
+                                "others would see what the owner of the file does not let them "
+                                "see, by its mode or that of a folder above it",
+                                NULL};
     case EDEADLK:
         return (struct outcome){"refused", "it leads into a mount of sparsefs", NULL};
     case ENOENT:

@@ -102,7 +102,8 @@ static void tell_external(const struct entry_of_node *entry, const struct sfs_li
                     from, link->target_file);
     else if (error == -EPERM)
         log_warning("%s: an external link is not followed: others would see what the owner of %s "
-                    "does not let them see",
+                    "does not let them see, by its mode or that of a folder above it; "
+                    "external_files=DIR opens folders of who mounts",
                     from, link->target_file);
     else if (error == -EDEADLK)
         log_warning("%s: an external link leads into a mount of sparsefs: %s", from,

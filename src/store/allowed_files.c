@@ -166,86 +166,19 @@ static size_t find_folders(struct folders *folders, const struct store *store, e
 
 /* ---- Judging ---- */
 
-struct audience audience_of(const struct store *store, const struct stat *own, uid_t owner,
-                            mode_t permissions)
-{
-    mode_t added = store->reach.allowed.shown, shown = own->st_mode | added;
-    bool is_anybodys = (added & S_ISUID && shown & permissions << 6) ||
-                       (added & S_ISGID && shown & permissions << 3);
-    return (struct audience){.has_others = is_anybodys || shown & permissions,
-                             .has_group = is_anybodys || shown & permissions << 3,
-                             .group = own->st_gid,
-                             .has_owner = own->st_uid != owner && own->st_uid != 0 &&
-                                          own->st_uid != geteuid(),
-                             .owner = own->st_uid};
-}
-
-bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
-                  mode_t others)
-{
-    bool group_may = st->st_mode & group, others_may = st->st_mode & others;
-    /* He may be in its group, or not. */
-    if (audience->has_owner && audience->owner != st->st_uid && !(group_may && others_may))
-        return false;
-    if (st->st_gid == audience->group)
-        return (group_may || !audience->has_group) && (others_may || !audience->has_others);
-    /* Any of them may be in its group. */
-    return (group_may && others_may) || (!audience->has_group && !audience->has_others);
-}
-
-/* Whether all of them could find the file from this folder on: 0, or -EPERM. The path is walked again, as its
- * names may lead elsewhere by now. Errors of open(2) that say nothing of the way. */
-static int check_way(const struct audience *audience, const char *folder, const char *path,
-                     const struct stat *file)
-{
-    char *copy = strdup(path + strlen(folder)), *left = copy, *part;
-    int at = copy ? open(folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    int error = !copy ? -ENOMEM : at < 0 ? -errno : 0;
-    struct stat st = {.st_mode = S_IFDIR | 0777};
-    while (!error && (part = strsep(&left, "/"))) {
-        if (!*part)
-            continue;
-        bool may = audience_may(audience, &st, S_IXGRP, S_IXOTH);
-        int next = may ? openat(at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
-        error = !may ? -EPERM : next < 0 || fstat(next, &st) < 0 ? -errno : 0;
-        if (!error)
-            acl_narrow(next, &st);
-        close(at);
-        at = next;
-    }
-    if (at >= 0)
-        close(at);
-    free(copy);
-    if (error && error != -EPERM && error != -EACCES && error != -ENOENT && error != -ENOTDIR &&
-        error != -ELOOP)
-        return error;
-    return error || st.st_dev != file->st_dev || st.st_ino != file->st_ino ? -EPERM : 0;
-}
-
 /* -EPERM: reading the file would show others, to whom the HDF5 file is shown in a state, what its owner does not let
  * them read. A folder that was allowed explicitly vouches for the owners of files in it, if these may be read by
- * everybody. Errors of check_way. */
+ * everybody. Errors of audience_find. */
 static int check_audience(const struct store *store, const struct folders *folders,
                           const char *path, const struct stat *st, const struct stat *own)
 {
-    const struct folder *from = path_folder(folders, path);
     struct audience audience = audience_of(store, own, st->st_uid, S_IROTH | S_IWOTH);
     bool is_vouched =
         folders->vouched && path_is_below(folders->vouched->path, path) && st->st_mode & S_IROTH;
     if ((own->st_uid != st->st_uid && !is_vouched) ||
         !audience_may(&audience, st, S_IRGRP, S_IROTH))
         return -EPERM;
-    return check_way(&audience, from->path, path, st);
-}
-
-size_t audience_states(const struct store *store, struct stat own[2])
-{
-    own[0] = store->reach.opened;
-    if (store_stat_shown(store, &own[1]) < 0)
-        return 0;
-    bool is_same = own[0].st_mode == own[1].st_mode && own[0].st_uid == own[1].st_uid &&
-                   own[0].st_gid == own[1].st_gid;
-    return is_same ? 1 : 2;
+    return audience_find(&audience, folders, path, st);
 }
 
 /* By all states of the HDF5 file; or -EPERM: it has none. */
@@ -304,6 +237,19 @@ static int judge(const struct store *store, const struct folders *folders, enum 
     return error;
 }
 
+/* As to any file, as nobody knows yet which one it is. */
+static int find_audiences(const struct store *store, struct audiences *audiences)
+{
+    struct stat own[2];
+    audiences->n = 0;
+    if (!store->reach.allowed.for_others)
+        return 0;
+    audiences->n = audience_states(store, own);
+    for (size_t i = 0; i < audiences->n; i++)
+        audiences->of[i] = audience_of(store, &own[i], (uid_t)-1, S_IROTH | S_IWOTH);
+    return audiences->n == 0 ? -EPERM : 0;
+}
+
 static bool is_absent(int error)
 {
     return error == -ENOENT || error == -ENOTDIR;
@@ -313,19 +259,21 @@ struct search {
     const struct store *store;
     const struct folders *folders;
     enum store_lead lead;
-    /* A walk has failed in a folder that is not allowed, or at a mount that is not to be entered, so
-     * that nobody knows what is there. */
+    struct audiences audiences;
+    /* A walk has failed in a folder that is not allowed, or at a mount that is not to be entered, or
+     * there in a folder that is closed to others who look on, so that nobody knows what is there. */
     bool was_outside, was_ended;
 };
 
-/* Errors outside of allowed folders are made equal: they must not tell what exists there. */
+/* Errors outside of allowed folders are made equal: they must not tell what exists there. In those that are closed to
+ * others who look on nothing is looked for. */
 static int try_name(struct search *search, int from, const char *name, struct store_found *found)
 {
-    struct walk walk = {.folders = search->folders};
+    struct walk walk = {.folders = search->folders, .audiences = &search->audiences};
     int error = path_walk(&walk, from, name);
     char *reached = error && walk.at >= 0 ? place_of_descriptor(walk.at) : NULL;
     bool is_outside = reached && !path_folder(search->folders, reached);
-    bool is_ended = error == -EXDEV;
+    bool is_ended = error == -EXDEV || (error == -EPERM && is_outside);
     free(reached);
     if (!error)
         error = judge(search->store, search->folders, search->lead, walk.at, found);
@@ -426,7 +374,9 @@ int store_find(const struct store *store, enum store_lead lead, const char *name
         return -ELOOP;
     size_t n = find_folders(&folders, store, lead);
     struct search how = {.store = store, .folders = &folders, .lead = lead};
-    int error = folders.error ? folders.error : search(&how, n, name, found);
+    int error = folders.error ? folders.error : find_audiences(store, &how.audiences);
+    if (!error)
+        error = search(&how, n, name, found);
     free_folders(&folders);
     return error;
 }
@@ -454,7 +404,9 @@ const char *store_refusal(int error)
     case -EDEADLK:
         return "it leads into a mount of sparsefs";
     case -EPERM:
-        return "others would see what its owner does not let them see (allow_other)";
+        return "others would see what its owner does not let them see (allow_other), by its mode "
+               "or that of a "
+               "folder above it; external_files=DIR opens folders of who mounts";
     case -EKEYREJECTED:
         return "libhdf5 would read another user's file as root, or one that others may write, and "
                "others look on (allow_other): mount with ro, or trust";

@@ -170,8 +170,11 @@ static int check_entry(const struct walk *walk, int fd, const struct statx *st)
 static int step(struct walk *walk, const char *part)
 {
     struct statx st;
+    int error = walk->audiences ? audience_search(walk->audiences, walk->folders, walk->at) : 0;
+    if (error)
+        return error;
     int fd = openat(walk->at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    int error = fd < 0 ? -errno : look_at(fd, &st);
+    error = fd < 0 ? -errno : look_at(fd, &st);
     if (!error && (st.stx_dev_major != walk->major || st.stx_dev_minor != walk->minor))
         error = check_entry(walk, fd, &st);
     if (!error && !S_ISLNK(st.stx_mode)) {

@@ -185,27 +185,6 @@ struct store {
                                    * changed */
 };
 
-/* Which users other than the opener have to do with a file. */
-struct audience {
-    bool has_others, has_group;
-    gid_t group;
-    bool has_owner; /* its owner, who does not own what it leads to */
-    uid_t owner;
-};
-
-/* Those of a file in the state `own` who have one of these permissions (S_IROTH, S_IWOTH; of its owner, or its group,
- * the same of theirs), or are shown it with one, as to a file of that owner (allowed_files.c). */
-struct audience audience_of(const struct store *store, const struct stat *own, uid_t owner,
-                            mode_t permissions);
-
-/* The states by which others see the store's file: as it was opened, which kernel and open files go by, and as it is,
- * if that differs. Returns how many; 0: unknown. */
-size_t audience_states(const struct store *store, struct stat own[2]);
-
-/* Whether all of them have a permission: S_IRGRP and S_IROTH, or others'. */
-bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
-                  mode_t others);
-
 /* external_raw_unsynced.c: what was written of external raw data is durable, or an error of fsync(2) is told, once;
  * and forgetting of it. */
 int unsynced_raw_sync(struct store *store);
@@ -303,6 +282,43 @@ struct folders {
     int error;                    /* why not all of them could be told; or 0 */
 };
 
+/* audience.c: which users other than the opener have to do with a file. */
+struct audience {
+    bool has_others, has_group;
+    gid_t group;
+    bool has_owner; /* its owner, who does not own what it leads to */
+    uid_t owner;
+};
+
+/* Those of a file in the state `own` who have one of these permissions (S_IROTH, S_IWOTH; of its owner, or its group,
+ * the same of theirs), or are shown it with one, as to a file of that owner. */
+struct audience audience_of(const struct store *store, const struct stat *own, uid_t owner,
+                            mode_t permissions);
+
+/* The states by which others see the store's file: as it was opened, which kernel and open files go by, and as it is,
+ * if that differs. Returns how many; 0: unknown. */
+size_t audience_states(const struct store *store, struct stat own[2]);
+
+/* Whether all of them have a permission: S_IRGRP and S_IROTH, or others'. */
+bool audience_may(const struct audience *audience, const struct stat *st, mode_t group,
+                  mode_t others);
+
+/* By all states. */
+struct audiences {
+    struct audience of[2];
+    size_t n; /* 0: nobody looks on */
+};
+
+/* Whether all of them may search a directory, which is only named by its descriptor: 0; -EPERM, unless it is the folder
+ * that was asked for and the opener's; errors of statx(2). */
+int audience_search(const struct audiences *audiences, const struct folders *folders, int fd);
+
+/* Whether all of them could find a file by its path, from the root on: 0, or -EPERM. The folder that was asked for, if
+ * the file is in it, and those above it are open to them if they are the opener's. Errors of open(2) that say nothing
+ * of the way. */
+int audience_find(const struct audience *audience, const struct folders *folders, const char *path,
+                  const struct stat *file);
+
 /* The path from the root on, to be freed; NULL: errno is that of getcwd(3) or malloc(3). */
 char *path_absolute(const char *path);
 
@@ -313,8 +329,9 @@ const struct folder *path_folder(const struct folders *folders, const char *path
 
 struct walk {
     const struct folders *folders;
-    bool is_straight; /* symbolic links are -ELOOP */
-    int at;           /* the current directory, and its device: */
+    const struct audiences *audiences; /* who must be able to search all folders; NULL */
+    bool is_straight;                  /* symbolic links are -ELOOP */
+    int at;                            /* the current directory, and its device: */
     uint32_t major, minor;
     char *name, *left; /* the rest of the path, in memory to be freed */
     unsigned symlinks;
@@ -322,8 +339,9 @@ struct walk {
 
 /* Walks a name from a folder, or from the root if it is absolute; from one of the folders, if it begins with one of
  * their names. Descriptors only say what they are; a mount is entered only below the folders, unless it is one of
- * sparsefs (-EDEADLK), and on the way to one: all others are -EXDEV. After an error walk->at is the last directory
- * that was reached, or -1; the caller closes it. Errors of openat(2), -ENOMEM. */
+ * sparsefs (-EDEADLK), and on the way to one: all others are -EXDEV. In a directory that the audience may not search
+ * nothing is looked for (-EPERM). After an error walk->at is the last directory that was reached, or -1; the caller closes
+ * it. Errors of openat(2), -ENOMEM. */
 int path_walk(struct walk *walk, int from, const char *name);
 
 /* free_space_note.c: reads the note of free space into `free`, if it is of the present state of the file, and

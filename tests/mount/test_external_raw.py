@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import files
-from conftest import BUILD
+from conftest import BUILD, let_in
 from silent_fuse import silent
 from test_disk_errors import Failfs
 
@@ -729,6 +729,7 @@ def test_sparsectl(outside, tmp_path):
     ((0o640, 1000, 1000), (0o644, 1000, 1001), True, True),
 ])
 def test_allow_other_shows_no_more_than_the_owner(mounts, tmp_path, own, other, shown, allowed):
+    let_in(tmp_path)
     data = files.integers((2, 3, 4), "<u2")
     (tmp_path / "r.raw").write_bytes(data.tobytes())
     with h5py.File(tmp_path / "s.h5", "w") as f:

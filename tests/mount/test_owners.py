@@ -1,6 +1,7 @@
 """Whose files are shown to whom, and read by whom: root who mounts for others, users who mount their own."""
 import errno
 import gzip
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 import files
 from acl import set_acl
-from conftest import BUILD, SPARSEFS, START_SECONDS
+from conftest import BUILD, SPARSEFS, START_SECONDS, let_in
 from test_external_raw import check, is_refused, make
 from test_neighbours import NOBODY, Swapping
 
@@ -62,6 +63,7 @@ def test_root_reads_files_of_others_for_others_when_told_so(mounts, tmp_path, op
     (0o600, f"u::rw,u:{USER}:rw,g::r,m::rw,o::r", 0, True), (0o600, f"u::rw,u:{USER}:rw,g::r,m::r,o::r", 0, False)])
 def test_root_reads_files_that_others_may_write_when_told_so(mounts, tmp_path, bits, acl, group, refused):
     """Root's name on them says nothing of what is in them."""
+    let_in(tmp_path)
     path = make_file(tmp_path / "x.h5", 0)
     os.chmod(path, bits)
     os.chown(path, 0, group)
@@ -92,11 +94,6 @@ def test_root_reads_files_that_others_may_write_when_told_so(mounts, tmp_path, b
 def as_user(command, user=USER):
     return subprocess.run(["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "sh", "-c", command],
                           capture_output=True, text=True, timeout=60)
-
-
-def let_in(tmp_path):
-    for above in tmp_path, *list(tmp_path.parents)[:2]:  # pytest closes them to others
-        os.chmod(above, 0o755)
 
 
 @needs_root
@@ -183,6 +180,7 @@ def test_trust_is_for_each_file(mounts, tmp_path):
                                          (0o711, True), (0o705, False)])
 def test_folders_that_are_closed_to_others(mounts, tmp_path, mode, shown):
     """What they may not find they are not shown, though everybody might read it; whichever way leads there."""
+    let_in(tmp_path)
     run, inner = tmp_path / "run", tmp_path / "run/way/inner"
     inner.mkdir(parents=True)
     (inner / "r.raw").write_bytes(DATA.tobytes())
@@ -213,6 +211,7 @@ def test_folders_that_are_closed_to_others(mounts, tmp_path, mode, shown):
                                                 (0o701, USER, False), (0o711, 1, True), (0o701, 1, False)])
 def test_folders_that_are_closed_to_the_group(mounts, tmp_path, mode, group, shown):
     """Of a file that a group may read."""
+    let_in(tmp_path)
     (tmp_path / "way").mkdir()
     (tmp_path / "way/r.raw").write_bytes(DATA.tobytes())
     path = make(tmp_path / "x.h5", [("way/r.raw", 0, 48)], (2, 3, 4))
@@ -229,10 +228,107 @@ def test_folders_that_are_closed_to_the_group(mounts, tmp_path, mode, group, sho
 
 
 @needs_root
+@pytest.mark.parametrize("owner, bits, shown", [(1, 0o750, True), (1, 0o710, True), (1, 0o700, False),
+                                                (NOBODY, 0o750, False)])
+def test_a_folder_of_a_group(mounts, tmp_path, owner, bits, shown):
+    """With files that the group may read; the owner of the file is in the group, or is not."""
+    let_in(tmp_path)
+    folder = tmp_path / "in"
+    (folder / "way").mkdir(parents=True)
+    (folder / "way/r.raw").write_bytes(DATA.tobytes())
+    path = make(folder / "x.h5", [("way/r.raw", 0, 48)], (2, 3, 4))
+    for name in "x.h5", "way/r.raw":
+        os.chown(folder / name, owner, 1)
+        os.chmod(folder / name, 0o640)
+    for name in folder, folder / "way":
+        os.chown(name, 0, 1)
+        os.chmod(name, bits)
+    mount = mounts(path, "ro,allow_other", expect_log=True)
+    if shown:
+        check(mount, DATA)
+    else:
+        is_refused(mount, "others would see")
+
+
+@needs_root
+@pytest.mark.parametrize("closed, mode, own, option, shown", [
+    ("in", 0o700, 0o644, None, False), ("in/sub", 0o700, 0o644, None, False), ("in", 0o750, 0o644, None, False),
+    ("in", 0o711, 0o644, None, True), ("in", 0o700, 0o600, None, True), ("in", 0o700, 0o644, "in", True),
+    ("in", 0o700, 0o644, "in/sub", True), ("in", 0o700, 0o644, "", False), ("in/sub", 0o700, 0o644, "in", False)])
+def test_the_folder_of_the_file_is_closed_to_others(mounts, tmp_path, closed, mode, own, option, shown):
+    """Or one above it: who copies a file there and shows it has not shown what is beside it, but by its folder's name."""
+    let_in(tmp_path)
+    folder = tmp_path / "in/sub"
+    folder.mkdir(parents=True)
+    (folder / "r.raw").write_bytes(DATA.tobytes())
+    make_file(folder / "s.h5", 0)
+    path = make(folder / "x.h5", [("r.raw", 0, 48)], (2, 3, 4))
+    with h5py.File(path, "a") as f:
+        f["link"] = h5py.ExternalLink("s.h5", "/d")
+    os.chmod(path, own)
+    os.chmod(tmp_path / closed, mode)
+    for owner in 0, USER:  # of the folder
+        os.chown(tmp_path / closed, owner, owner)
+        expected = shown if owner == 0 else shown and option is None
+        options = [] if option is None else [f"external_files={tmp_path / option}"]
+        mount = mounts(path, "ro,allow_other", *options, expect_log=True)
+        assert os.path.islink(mount / "link") is not expected
+        if expected:
+            check(mount, DATA)
+        else:
+            is_refused(mount, "by its mode or that of a folder above it")
+        mount.unmount()
+
+
+@needs_root
+def test_names_in_closed_folders_are_not_told(mounts, tmp_path):
+    """Whatever names lead through them: what is there is refused as what is not; without allow_other one is told."""
+    let_in(tmp_path)
+    for name in "in/closed/dir", "out/closed/dir":
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name).parent.joinpath("there").write_bytes(DATA.tobytes())
+        os.symlink(tmp_path / "in", (tmp_path / name).parent / "link")
+        os.chmod((tmp_path / name).parent, 0o700)
+    os.symlink(tmp_path / "in", tmp_path / "out/way")
+    (tmp_path / "in/r.raw").write_bytes(DATA.tobytes())
+    path = tmp_path / "in/x.h5"
+    pairs = [("closed/there", "closed/none"), ("closed/dir/../../r.raw", "closed/none/../../r.raw"),
+             ("closed/link/r.raw", "closed/none/r.raw")]
+    pairs += [tuple(f"{tmp_path}/out/{name}" for name in pair) for pair in pairs[2:]]
+    pairs += [tuple(f"{tmp_path}/out/closed/{name}/../../in/r.raw" for name in ("dir", "none"))]
+    for i, pair in enumerate(pairs):
+        for name, which in zip(pair, "yn"):
+            make(path, [(name, 0, 48)], (2, 3, 4), name=f"{which}{i}")
+            with h5py.File(path, "a") as f:
+                f[f"link_{which}{i}"] = h5py.ExternalLink(name.replace("r.raw", "s.h5"), "/d")
+    make(path, [(tmp_path / "out/way/r.raw", 0, 48)], (2, 3, 4), name="open")
+    make_file(tmp_path / "in/s.h5", 0)
+    for given in (), (f"external_files={tmp_path / 'in'}",), ("external_links",):
+        mount = mounts(path, "ro,allow_other", *given, expect_log=True)
+        check(mount, DATA, "open")
+        told = {which: [] for which in "yn"}
+        links = {link["name"]: (link["state"], link.get("why"))
+                 for link in json.loads((mount / "group.json").read_text())["external_links"]}
+        for i, pair in enumerate(pairs):
+            for name, which in zip(pair, "yn"):
+                with pytest.raises(OSError) as raised:
+                    (mount / f"{which}{i}/stack.raw").read_bytes()
+                is_link = os.path.islink(mount / f"link_{which}{i}")
+                lines = {line.split(name)[1] for line in mount.log().splitlines() if f": /{which}{i}: " in line}
+                told[which].append((raised.value.errno, lines, is_link, links[f"link_{which}{i}"]))
+        assert told["y"] == told["n"] and all(lines for _, lines, _, _ in told["y"])
+        mount.unmount()
+    mount = mounts(path, "ro", expect_log=True)
+    check(mount, DATA, "y0")
+    is_refused(mount, "No such file", "n0")
+
+
+@needs_root
 @pytest.mark.parametrize("option, shown", [("umask=077", True), ("umask=022", False), ("uid=1001", False),
                                            ("gid=1001", False), ("umask=037", False)])
 def test_modes_that_only_the_mount_has(mounts, tmp_path, option, shown):
     """Who says that others may read the file has not said so of what it leads to."""
+    let_in(tmp_path)
     (tmp_path / "r.raw").write_bytes(DATA.tobytes())
     (tmp_path / "open.raw").write_bytes(DATA.tobytes())
     path = make(tmp_path / "x.h5", [("r.raw", 0, 48)], (2, 3, 4))
