@@ -258,8 +258,8 @@ SFS_API int sfs_close(struct sfs_file *file);
 SFS_API void sfs_discard(struct sfs_file *file);
 
 /* The path that the file was opened by, and what stat(2) and statvfs(3) say of it; with options->for_others
- * the mode is without those permissions of group and others that an ACL keeps from some of them, and those that some users
- * did not have when it was opened. */
+ * the mode is without those permissions of group and others that an ACL keeps from some of them, and those that some
+ * users did not have when it was opened. */
 SFS_API const char *sfs_path(const struct sfs_file *file);
 SFS_API int sfs_stat(const struct sfs_file *file, struct stat *st);
 SFS_API int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);

@@ -247,9 +247,9 @@ struct store_reach {
     const char *files; /* in this folder and below they are allowed, too; NULL: none */
     /* What is read is shown to other users than the one that the process runs as: to those whom the
      * mode of its file lets read, and those of `shown` (S_IRGRP, S_IROTH). Files of another owner are refused then,
-     * unless they are in `files` and everybody may read them; and those that fewer may read, or find. To be written they
-     * must be writable for all who may write the file by its mode or `shown` (S_IWUSR, S_IWGRP, S_IWOTH). S_ISUID and
-     * S_ISGID in `shown`: the owner, or the group, who do so may be anybody. */
+     * unless they are in `files` and everybody may read them; and those that fewer may read, or find. To be written
+     * they must be writable for all who may write the file by its mode or `shown` (S_IWUSR, S_IWGRP,
+     * S_IWOTH). S_ISUID and S_ISGID in `shown`: the owner, or the group, who do so may be anybody. */
     bool for_others;
     mode_t shown;
     bool is_of_root; /* files that others than root may write are refused, but for raw data */

@@ -256,7 +256,7 @@ def test_a_folder_of_a_group(mounts, tmp_path, owner, bits, shown):
     ("in", 0o711, 0o644, None, True), ("in", 0o700, 0o600, None, True), ("in", 0o700, 0o644, "in", True),
     ("in", 0o700, 0o644, "in/sub", True), ("in", 0o700, 0o644, "", False), ("in/sub", 0o700, 0o644, "in", False)])
 def test_the_folder_of_the_file_is_closed_to_others(mounts, tmp_path, closed, mode, own, option, shown):
-    """Or one above it: who copies a file there and shows it has not shown what is beside it, but by its folder's name."""
+    """Or one above it: who copies a file there and shows it has not shown what is beside it, but by its name."""
     let_in(tmp_path)
     folder = tmp_path / "in/sub"
     folder.mkdir(parents=True)
@@ -443,7 +443,7 @@ def test_a_file_that_is_closed_while_it_is_mounted(mounts, tmp_path, what, optio
 @needs_root
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_file_that_is_opened_to_others_while_it_is_mounted(mounts, tmp_path, what):
-    """What was read for its owner alone stays his: in a folder others see the file when it was closed, and is read anew."""
+    """What was read for its owner alone stays his: in a folder others see it when it was closed, and read anew."""
     let_in(tmp_path)
     folder = tmp_path / "in"
     folder.mkdir()
