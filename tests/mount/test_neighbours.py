@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, SPARSEFS, unmount
+from conftest import BUILD, SPARSEFS, let_in, unmount
 from silent_fuse import silent
 from test_worker import is_sanitized
 from test_writing import kill
@@ -32,8 +32,7 @@ def path(tmp_path):
     folder = tmp_path / "shared"
     folder.mkdir()
     os.chmod(folder, 0o1777)
-    for above in tmp_path, *list(tmp_path.parents)[:2]:  # pytest closes them to others
-        os.chmod(above, 0o755)
+    let_in(tmp_path)
     with h5py.File(folder / "a.h5", "w") as f:
         f["d"] = np.zeros((4, 32, 32), "<u2")
     return folder / "a.h5"

@@ -472,8 +472,7 @@ def test_a_file_that_is_opened_to_others_while_it_is_mounted(mounts, tmp_path, w
 @needs_root
 def test_files_that_are_exchanged_while_they_are_read(mounts, tmp_path):
     """Another user's raw data are, in turn, nothing, a fifo, a device, and a link to what is not his."""
-    for above in tmp_path, *list(tmp_path.parents)[:2]:
-        os.chmod(above, 0o755)
+    let_in(tmp_path)
     (tmp_path / "in").mkdir()
     os.chmod(tmp_path / "in", 0o777)
     secret = tmp_path / "secret"
@@ -498,8 +497,7 @@ def test_files_that_are_exchanged_while_they_are_read(mounts, tmp_path):
 @needs_root
 def test_users_read_with_their_own_rights(tmp_path):
     """A file of others leads who mounts it nowhere where he may not go himself."""
-    for above in tmp_path, *list(tmp_path.parents)[:2]:
-        os.chmod(above, 0o755)
+    let_in(tmp_path)
     if shutil.which("fusermount3") is None:
         pytest.skip("users may not mount here")
     (tmp_path / "r.raw").write_bytes(DATA.tobytes())

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, Mount
+from conftest import BUILD, Mount, let_in
 from servers import Ganesha, Samba, do, wanted, wanted_ganesha
 from test_export import forget, may_open_handles
 
@@ -222,8 +222,7 @@ def test_samba_shows_owner_and_group(samba, path):
 
 def test_samba_lets_nobody_do_more_than_the_modes(samba, path, tmp_path):
     (tmp_path / "frame").write_bytes(IMAGES[5].tobytes())
-    for above in (tmp_path, *list(tmp_path.parents)[:2]):
-        above.chmod(0o755)
+    let_in(tmp_path)
     path.chmod(0o644)
     mount, server = samba("rw", guest="nobody")
     server.client(f"get {FRAMES}/3.raw {tmp_path}/back")
