@@ -10,8 +10,8 @@
 /* Nanoseconds since some time in the past. */
 uint64_t clock_now(void);
 
-/* Nanoseconds in which this thread did not run, since some time in the past: the difference of two is what it has waited
- * for a disk, a lock, or a processor. */
+/* Nanoseconds in which this thread did not run, since some time in the past: the difference of two
+ * is what it has waited for a disk, a lock, or a processor. */
 uint64_t clock_waited(void);
 
 /* The time that so many nanoseconds from now will be, and whether it has come. */
