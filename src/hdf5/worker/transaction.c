@@ -214,6 +214,15 @@ static int add_range(struct ranges *ranges, uint64_t address, uint64_t n)
     return 0;
 }
 
+static void empty(struct ranges *ranges)
+{
+    ranges->n = 0;
+    if (ranges->room > KEPT_RANGES) {
+        free(ranges->range);
+        *ranges = (struct ranges){0};
+    }
+}
+
 /* What cannot be given back is lost until the file is copied. Who frees the same again and again
  * does not fill the log by it. */
 static void give_back(struct transaction *transaction, struct ranges *ranges)
@@ -231,11 +240,7 @@ static void give_back(struct transaction *transaction, struct ranges *ranges)
         log_warning("%s: %zu ranges could not be freed, and are lost; the first one has %" PRIu64
                     " bytes at address %" PRIu64,
                     store_path(transaction->store), n_lost, lost->n, lost->address);
-    ranges->n = 0;
-    if (ranges->room > KEPT_RANGES) {
-        free(ranges->range);
-        *ranges = (struct ranges){0};
-    }
+    empty(ranges);
 }
 
 /* By the room that there was: what has been written meanwhile has taken of it. */
@@ -287,7 +292,7 @@ void transaction_drop(struct transaction *transaction)
 {
     free_pages(&transaction->pages);
     give_back(transaction, &transaction->allocated);
-    transaction->freed.n = 0;
+    empty(&transaction->freed);
     note_end(transaction);
 }
 
@@ -355,9 +360,9 @@ void transaction_take(struct transaction *transaction)
 {
     transaction->taken = transaction->pages;
     transaction->pages = NULL;
-    transaction->allocated.n = 0;
+    empty(&transaction->allocated);
     if (transaction_put_taken(transaction) == 0)
         give_back(transaction, &transaction->freed);
-    transaction->freed.n = 0;
+    empty(&transaction->freed);
     note_end(transaction);
 }
