@@ -161,6 +161,11 @@ int cache_write_over(struct cache_dataset *dataset, const uint64_t *scaled, stru
 int cache_erase(struct cache_dataset *dataset, const uint64_t *scaled, const struct runs *positions,
                 bool whole);
 
+/* Loads what a change of a chunk in part needs of it, as long as there is room for it; of the chunks of a box all but
+ * those that lie in it whole. Nothing changes. Errors of reading; -EINTR. */
+int cache_prepare(struct cache_dataset *dataset, const uint64_t *scaled);
+int cache_prepare_box(struct cache_dataset *dataset, const struct box *box);
+
 /* Temporary memory for elements, counted like that of chunks, and its return; NULL is fine.
  * -ENOMEM. */
 int cache_scratch(struct cache *cache, size_t bytes, void **memory);

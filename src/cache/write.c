@@ -461,6 +461,11 @@ static int make_located(struct chunk *chunk)
     return error;
 }
 
+static unsigned parts_to_change(const struct layout *layout)
+{
+    return layout->ops->is_sparse ? PART_DEFINED | PART_VALUES : PART_VALUES;
+}
+
 /* Changes a chunk that is not open. *again: it was open, and was left alone. */
 static int change_closed(struct cache_dataset *dataset, const uint64_t *scaled,
                          const struct chunk_change *change, bool *again)
@@ -468,9 +473,7 @@ static int change_closed(struct cache_dataset *dataset, const uint64_t *scaled,
     struct layout *layout = dataset->layout;
     struct chunk *chunk;
     bool takes_away = change->whole && change->erases && layout->ops->is_sparse;
-    unsigned parts = change->whole            ? 0
-                     : layout->ops->is_sparse ? PART_DEFINED | PART_VALUES
-                                              : PART_VALUES;
+    unsigned parts = change->whole ? 0 : parts_to_change(layout);
     *again = false;
     int error = begin_change(dataset, scaled, parts, false, &chunk);
     if (error)
@@ -535,6 +538,31 @@ static bool is_whole(const struct layout *layout, const struct piece *piece)
     uint64_t start[SFS_MAX_RANK], inside[SFS_MAX_RANK];
     layout_inside(layout, piece->scaled, start, inside);
     return !memcmp(piece->count, inside, (size_t)layout->rank * sizeof(*inside));
+}
+
+int cache_prepare(struct cache_dataset *dataset, const uint64_t *scaled)
+{
+    struct chunk *chunk;
+    int error = chunk_acquire(dataset, scaled, parts_to_change(dataset->layout), &chunk);
+    if (!error)
+        chunk_release(chunk);
+    return error;
+}
+
+int cache_prepare_box(struct cache_dataset *dataset, const struct box *box)
+{
+    const struct layout *layout = dataset->layout;
+    struct piece piece;
+    unsigned done = 0;
+    int error = 0;
+    for (bool more = piece_first(layout, box, &piece); more && !error;
+         more = piece_next(layout, box, &piece)) {
+        if (!is_whole(layout, &piece))
+            error = cache_prepare(dataset, piece.scaled);
+        if (!error && ++done % ASK_EVERY == 0)
+            error = interrupt_check();
+    }
+    return error;
 }
 
 static int change_box(struct cache_dataset *dataset, const struct box *box, const void *elements)

@@ -1,16 +1,23 @@
 #include "common/interrupt.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "sparsefs/sparsefs.h"
 
 #define LOOK_NANOS 50000000 /* between two checks of a waiting thread */
+#define MOST_LOOKS 40       /* of one that waits in any case: whoever is asked knows by then */
+#define LATE_NANOS 5000000000u
 
 static _Thread_local struct {
     bool (*is_interrupted)(void *context);
     void *context;
+    bool is_late;
+    uint64_t since; /* is_late: when it was interrupted first, or 0 */
 } interrupt;
 
 void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *context)
@@ -19,9 +26,39 @@ void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *context)
     interrupt.context = context;
 }
 
+static bool is_late_enough(void)
+{
+    uint64_t now = clock_now();
+    if (interrupt.since == 0)
+        interrupt.since = now;
+    return now - interrupt.since > LATE_NANOS;
+}
+
 int interrupt_check(void)
 {
-    return interrupt.is_interrupted && interrupt.is_interrupted(interrupt.context) ? -EINTR : 0;
+    if (!interrupt.is_interrupted || !interrupt.is_interrupted(interrupt.context))
+        return 0;
+    return !interrupt.is_late || is_late_enough() ? -EINTR : 0;
+}
+
+bool interrupt_is_possible(void)
+{
+    return interrupt.is_interrupted != NULL;
+}
+
+bool interrupt_late_begin(void)
+{
+    bool begins = !interrupt.is_late;
+    if (begins)
+        interrupt.since = 0;
+    interrupt.is_late = true;
+    return begins;
+}
+
+void interrupt_late_end(const bool *begun)
+{
+    if (*begun)
+        interrupt.is_late = false;
 }
 
 static struct timespec next_look(void)
@@ -47,9 +84,40 @@ int interrupt_lock(pthread_mutex_t *mutex)
     }
 }
 
+void interrupt_ask_lock(pthread_mutex_t *mutex)
+{
+    while (interrupt_lock(mutex) == -EINTR)
+        ;
+}
+
 int interrupt_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 {
     struct timespec time = next_look();
     (void)pthread_cond_timedwait(condition, mutex, &time);
     return interrupt_check();
+}
+
+static void ask_lock(pthread_rwlock_t *lock,
+                     int (*timed)(pthread_rwlock_t *lock, const struct timespec *time),
+                     int (*plain)(pthread_rwlock_t *lock))
+{
+    for (int i = 0; i < MOST_LOOKS && interrupt.is_interrupted; i++) {
+        struct timespec time = next_look();
+        if (timed(lock, &time) == 0)
+            return;
+        (void)interrupt_check();
+    }
+    plain(lock);
+}
+
+void interrupt_ask_rdlock(pthread_rwlock_t *lock)
+{
+    if (pthread_rwlock_tryrdlock(lock) != 0)
+        ask_lock(lock, pthread_rwlock_timedrdlock, pthread_rwlock_rdlock);
+}
+
+void interrupt_ask_wrlock(pthread_rwlock_t *lock)
+{
+    if (pthread_rwlock_trywrlock(lock) != 0)
+        ask_lock(lock, pthread_rwlock_timedwrlock, pthread_rwlock_wrlock);
 }

@@ -3,6 +3,7 @@
 #define SPARSEFS_COMMON_INTERRUPT_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 /* To be asked now and then in the midst of long work: -EINTR, or 0. */
 int interrupt_check(void);
@@ -12,5 +13,22 @@ int interrupt_lock(pthread_mutex_t *mutex);
 
 /* Waits for a condition, or some milliseconds: the caller checks again then. -EINTR. */
 int interrupt_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
+
+/* Take locks that others may hold for long, whatever the caller wants; but it is asked, so that it learns that this
+ * takes long. */
+void interrupt_ask_lock(pthread_mutex_t *mutex);
+void interrupt_ask_rdlock(pthread_rwlock_t *lock);
+void interrupt_ask_wrlock(pthread_rwlock_t *lock);
+
+/* Whether this thread may be interrupted at all. */
+bool interrupt_is_possible(void);
+
+/* To the end of the block this thread is interrupted only when that has been asked for for some seconds: a change
+ * that has begun is to end as a whole. In the block of another one this does nothing. */
+#define INTERRUPTED_LATE()                                                                         \
+    __attribute__((cleanup(interrupt_late_end), unused)) bool interrupted_late =                   \
+        interrupt_late_begin()
+bool interrupt_late_begin(void);
+void interrupt_late_end(const bool *begun);
 
 #endif

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "common/interrupt.h"
 #include "common/thread.h"
 #include "dataset/private.h"
 
@@ -48,7 +49,7 @@ void use_destroy(struct use *use)
 void use_begin(struct use *use, struct call *call)
 {
     if (use && !use_is_mine(use))
-        pthread_rwlock_rdlock(&use->lock);
+        interrupt_ask_rdlock(&use->lock);
     *call = (struct call){.use = use, .outer = calls};
     calls = call;
 }
@@ -101,7 +102,7 @@ static bool takes_parts(const struct use *use)
 struct use *change_begin(struct use *use)
 {
     if (takes_parts(use))
-        pthread_rwlock_rdlock(&use->parts);
+        interrupt_ask_rdlock(&use->parts);
     count_begin(use);
     return use;
 }
@@ -109,7 +110,7 @@ struct use *change_begin(struct use *use)
 struct use *patch_begin(struct use *use)
 {
     if (takes_parts(use))
-        pthread_rwlock_wrlock(&use->parts);
+        interrupt_ask_wrlock(&use->parts);
     count_begin(use);
     return use;
 }
@@ -130,7 +131,7 @@ void use_changed(struct use *use)
 struct use *alone_begin(struct use *use)
 {
     assert(!use_is_mine(use));
-    pthread_rwlock_wrlock(&use->lock);
+    interrupt_ask_wrlock(&use->lock);
     count_begin(use);
     return use;
 }

@@ -25,6 +25,18 @@ static int erase_part(void *context, const struct part *part)
     return cache_erase(dataset->cache, part->scaled, &part->positions, part->is_whole);
 }
 
+static int prepare_part(void *context, const struct part *part)
+{
+    struct sfs_dataset *dataset = context;
+    return part->is_whole ? 0 : cache_prepare(dataset->cache, part->scaled);
+}
+
+/* What is done with parts of chunks, and with boxes that lie in one each. */
+static const struct erasing {
+    part_function part;
+    int (*box)(struct cache_dataset *dataset, const struct box *box);
+} erasing = {erase_part, cache_erase_box}, preparing = {prepare_part, cache_prepare_box};
+
 static int check_erasable(const struct sfs_dataset *dataset)
 {
     if (!dataset_has_undefined(dataset))
@@ -33,7 +45,8 @@ static int check_erasable(const struct sfs_dataset *dataset)
 }
 
 /* Takes no time for chunks that are not stored. */
-int dataset_erase_box(struct sfs_dataset *dataset, const struct box *box)
+static int go_through_box(struct sfs_dataset *dataset, const struct box *box,
+                          const struct erasing *how)
 {
     const struct layout *layout = &dataset->layout;
     struct chunk_list list;
@@ -42,7 +55,7 @@ int dataset_erase_box(struct sfs_dataset *dataset, const struct box *box)
         struct box chunk = {.rank = layout->rank}, part;
         layout_inside(layout, list.scaled + i * (size_t)layout->rank, chunk.start, chunk.count);
         if (box_intersect(&chunk, box, &part))
-            error = cache_erase_box(dataset->cache, &part);
+            error = how->box(dataset->cache, &part);
         if (!error)
             error = interrupt_check();
     }
@@ -50,22 +63,31 @@ int dataset_erase_box(struct sfs_dataset *dataset, const struct box *box)
     return error;
 }
 
-/* Erases one interval of positions in the dataset, box by box. */
-static int erase_run(struct sfs_dataset *dataset, struct run run)
+/* If it is to be interrupted, then before the first change. */
+int dataset_erase_box(struct sfs_dataset *dataset, const struct box *box)
+{
+    int error = interrupt_is_possible() ? go_through_box(dataset, box, &preparing) : 0;
+    INTERRUPTED_LATE();
+    return error ? error : go_through_box(dataset, box, &erasing);
+}
+
+/* One interval of positions in the dataset, box by box. */
+static int go_through_run(struct sfs_dataset *dataset, struct run run, const struct erasing *how)
 {
     struct box all = {.rank = dataset->layout.rank}, box;
     memcpy(all.count, dataset->layout.dims, sizeof(all.count));
     int error = 0;
     while (run.first < run.last && !error) {
         run.first += box_of_interval(&all, run.first, run.last - run.first, &box);
-        error = dataset_erase_box(dataset, &box);
+        error = go_through_box(dataset, &box, how);
     }
     return error;
 }
 
 /* Long intervals, which may be of many chunks that are not stored, are erased by what is stored;
  * the others chunk by chunk, those of one chunk together. */
-static int erase_runs(struct sfs_dataset *dataset, const struct runs *runs)
+static int go_through_runs(struct sfs_dataset *dataset, const struct runs *runs,
+                           const struct erasing *how)
 {
     struct runs others = {0};
     uint64_t most = dataset->layout.chunk_bytes / dataset->layout.element_size;
@@ -73,11 +95,11 @@ static int erase_runs(struct sfs_dataset *dataset, const struct runs *runs)
     for (size_t i = 0; i < runs->n && !error; i++) {
         struct run run = runs_at(runs, i);
         error = (run.last - run.first) / LONG_RUN >= most
-                    ? erase_run(dataset, run)
+                    ? go_through_run(dataset, run, how)
                     : runs_append(&others, run.first, run.last);
     }
     if (!error)
-        error = parts_each(&dataset->layout, &others, erase_part, dataset);
+        error = parts_each(&dataset->layout, &others, how->part, dataset);
     runs_free(&others);
     return error;
 }
@@ -94,7 +116,7 @@ int sfs_dataset_erase(struct sfs_dataset *dataset, const struct sfs_encoded *spa
         error = transfer_take_space(dataset, space, &selection);
     if (error)
         return error;
-    error = erase_runs(dataset, &selection.runs);
+    error = go_through_runs(dataset, &selection.runs, &erasing);
     selection_free(&selection);
     return error;
 }
@@ -112,15 +134,29 @@ int sfs_erase(struct sfs_dataset *dataset, const struct sfs_slab *slab)
     return error ? error : dataset_erase_box(dataset, &box);
 }
 
-int dataset_erase_some(struct sfs_dataset *dataset, const struct box *box,
-                       const struct sfs_defined *defined)
+static int go_through_some(struct sfs_dataset *dataset, const struct box *box,
+                           const struct sfs_defined *defined, const struct erasing *how)
 {
     struct runs runs = {0};
     int error = dataset_place_runs(&dataset->layout, box, defined, &runs);
     if (!error)
-        error = erase_runs(dataset, &runs);
+        error = go_through_runs(dataset, &runs, how);
     runs_free(&runs);
     return error;
+}
+
+int dataset_erase_some(struct sfs_dataset *dataset, const struct box *box,
+                       const struct sfs_defined *defined)
+{
+    return go_through_some(dataset, box, defined, &erasing);
+}
+
+int dataset_prepare_some(struct sfs_dataset *dataset, const struct box *box,
+                         const struct sfs_defined *defined)
+{
+    return dataset->sparse && interrupt_is_possible() && defined->elements > 0
+               ? go_through_some(dataset, box, defined, &preparing)
+               : 0;
 }
 
 /* ---- Ranges of the elements of a slab ---- */
@@ -160,7 +196,13 @@ static int write_fill(struct sfs_dataset *dataset, const struct box *box, uint64
 static int erase_box(struct sfs_dataset *dataset, const struct box *box, const void *nothing)
 {
     (void)nothing;
-    return dataset_erase_box(dataset, box);
+    return go_through_box(dataset, box, &erasing);
+}
+
+static int prepare_box(struct sfs_dataset *dataset, const struct box *box, const void *nothing)
+{
+    (void)nothing;
+    return go_through_box(dataset, box, &preparing);
 }
 
 /* Limits how many elements of a dense dataset are filled, as all of them are written: a header of
@@ -198,6 +240,12 @@ int sfs_erase_range(struct sfs_dataset *dataset, const struct sfs_slab *slab, ui
         error = dataset_check_box(dataset, &box);
     if (error || n == 0)
         return error;
-    return dataset->sparse ? dataset_each_box(dataset, &box, first, n, NULL, erase_box)
-                           : write_fill(dataset, &box, first, n);
+    if (dataset->sparse && interrupt_is_possible())
+        error = dataset_each_box(dataset, &box, first, n, NULL, prepare_box);
+    if (error)
+        return error;
+    if (!dataset->sparse)
+        return write_fill(dataset, &box, first, n);
+    INTERRUPTED_LATE();
+    return dataset_each_box(dataset, &box, first, n, NULL, erase_box);
 }

@@ -342,6 +342,11 @@ int dataset_erase_some(struct sfs_dataset *dataset, const struct box *box,
 int dataset_write_values(struct sfs_dataset *dataset, const struct box *box,
                          const struct sfs_defined *defined, const void *values);
 
+/* Loads what a change of some elements of a sparse dataset needs, if this thread may be interrupted: then before the
+ * first change rather than within them, which are made INTERRUPTED_LATE. Errors of reading; -EINTR. */
+int dataset_prepare_some(struct sfs_dataset *dataset, const struct box *box,
+                         const struct sfs_defined *defined);
+
 /* What is defined in a slab, as positions in it; of a dense dataset everything. The caller frees
  * the runs, also after an error. */
 int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, struct runs *runs);

@@ -98,7 +98,12 @@ static int change_to(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     if (!error)
         error = runs_difference(wanted, &now, &fresh);
     runs_free(&now);
-    struct sfs_defined defined = as_defined(&gone);
+    struct sfs_defined defined = as_defined(&gone), others = as_defined(&fresh);
+    if (!error)
+        error = dataset_prepare_some(dataset, box, &defined);
+    if (!error)
+        error = dataset_prepare_some(dataset, box, &others);
+    INTERRUPTED_LATE();
     if (!error && gone.elements > 0)
         error = dataset_erase_some(dataset, box, &defined);
     if (!error && fresh.elements > 0)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/cache.h"
 #include "common/box.h"
 #include "common/interrupt.h"
 #include "dataset/private.h"
@@ -81,6 +82,29 @@ static int write_bytes(const struct bytes *bytes, uint64_t offset, const char *f
     return !error && n > 0 ? write_part(bytes, position, 0, from, n) : error;
 }
 
+static int prepare_box(struct sfs_dataset *dataset, const struct box *box, const void *elements)
+{
+    (void)elements;
+    return cache_prepare_box(dataset->cache, box);
+}
+
+/* What is written to chunks that have to be decoded is interrupted, if at all, before the first change. Contiguous
+ * data are not decoded; what can be interrupted there is the making of their place. */
+static int write_prepared(const struct bytes *bytes, uint64_t offset, const char *from, size_t n)
+{
+    struct sfs_dataset *dataset = bytes->dataset;
+    size_t size = dataset->info.type.size, skip = (size_t)(offset % size);
+    if (dataset->info.layout == SFS_CONTIGUOUS || !interrupt_is_possible())
+        return write_bytes(bytes, offset, from, n);
+    int error =
+        dataset->layout.ops->insert && !dataset->layout.ops->write
+            ? dataset_each_box(dataset, &bytes->box, offset / size,
+                               (skip + n) / size + ((skip + n) % size > 0), NULL, prepare_box)
+            : 0;
+    INTERRUPTED_LATE();
+    return error ? error : write_bytes(bytes, offset, from, n);
+}
+
 static int write_checked(struct bytes *bytes, uint64_t offset, const void *from, size_t n)
 {
     struct sfs_dataset *dataset = bytes->dataset;
@@ -89,7 +113,7 @@ static int write_checked(struct bytes *bytes, uint64_t offset, const void *from,
         error = interrupt_check(); /* one of many calls */
     if (!error && n > 0)
         error = dataset_check_writable(dataset);
-    return error || n == 0 ? error : write_bytes(bytes, offset, from, n);
+    return error || n == 0 ? error : write_prepared(bytes, offset, from, n);
 }
 
 static int write_whole(struct bytes *bytes, uint64_t offset, const void *from, size_t n)

@@ -3,6 +3,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "dataset/private.h"
 #include "dataset/references.h"
 #include "dataset/transfer_selection.h"
@@ -104,5 +105,8 @@ int sfs_write_values(struct sfs_dataset *dataset, const struct sfs_slab *slab,
     int error = writing.error ? writing.error : dataset_check_writable(dataset);
     if (!error)
         error = dataset_box(dataset, slab, &box);
+    if (!error)
+        error = dataset_prepare_some(dataset, &box, defined);
+    INTERRUPTED_LATE();
     return error ? error : dataset_write_values(dataset, &box, defined, values);
 }

@@ -1,8 +1,42 @@
 /* fsync, of a file or a directory: what was written before is durable when it is answered. */
+#include <errno.h>
+
+#include "fs/daemon/loop.h"
+#include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/read_defined.h"
 #include "fs/requests.h"
 #include "fs/unfinished_new_frames.h"
+
+/* Applies what is staged, which can be interrupted: then it stays, for another fsync or the close. */
+static int apply(fuse_req_t request, struct open_file *file, struct change *change)
+{
+    CHANGING(request);
+    struct mount *mount = mount_of(request);
+    int error = 0;
+    if (file->staged) {
+        error = open_file_apply(mount, file, change);
+        selection_forget(file);
+        if (error != -EINTR)
+            atomic_store(&file->has_staged, false);
+    }
+    if (change->node)
+        mount_applied(mount, file->node, change->first, change->last);
+    if (file->matrix) {
+        atomic_store(&file->has_staged, false);
+        error = open_file_take(mount, file, MATRIX_CLOSED);
+    }
+    return error;
+}
+
+/* It may wait for who has all of a frame applied before the next commit. */
+static int commit(struct mount *mount, struct commits *commits, struct sfs_dataset *dataset)
+{
+    loop_begin_wait(mount->loop);
+    int error = commits_now(commits, dataset);
+    loop_end_wait(mount->loop);
+    return error;
+}
 
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info)
 {
@@ -13,21 +47,12 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     struct change change = {0};
     open_file_use(opened);
     answer.error = open_file_now(mount, &file);
-    if (file->staged) {
-        answer.error = open_file_apply(mount, file, &change);
-        selection_forget(file);
-        atomic_store(&file->has_staged, false);
-    }
-    if (change.node)
-        mount_applied(mount, file->node, change.first, change.last);
-    if (file->matrix) {
-        atomic_store(&file->has_staged, false);
-        answer.error = open_file_take(mount, file, MATRIX_CLOSED);
-    }
+    if (file->staged || file->matrix)
+        answer.error = apply(request, file, &change);
     struct commits *commits = mount_commits(mount, file->node);
     fresh_finish(mount_fresh(mount, file->node), file->fresh);
     if (!answer.error && commits && !file->temporary)
-        answer.error = commits_now(commits, file->views ? file->views->dataset : NULL);
+        answer.error = commit(mount, commits, file->views ? file->views->dataset : NULL);
     if (file->is_for_writing) { /* told once, with this one if that has failed, too */
         int earlier = commits_error(commits, &file->commits_seen);
         if (!answer.error)
@@ -51,6 +76,6 @@ void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fu
     if (mount->files && (!node || node->type == NODE_FOLDER))
         answer.error = mount_commit_folder(mount);
     else if (commits)
-        answer.error = commits_now(commits, NULL);
+        answer.error = commit(mount, commits, NULL);
     notify_answer(mount->notify, request, &answer);
 }

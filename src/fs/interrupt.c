@@ -13,8 +13,11 @@
 #include "sparsefs/sparsefs.h"
 
 #define LONG_NANOS 1000000000u
+#define LAST_NANOS 10000000000u /* for all that is finished after one that was not */
 
 static atomic_bool mount_ends;
+static atomic_uint_fast64_t
+    first_cut; /* when something was not finished, as the mount ended; or 0 */
 
 /* What a thread serves. Another one tells it that its request is interrupted, perhaps when that is
  * answered already and the thread has ended: these are not freed. */
@@ -23,6 +26,7 @@ struct served {
     fuse_req_t request;
     bool only_looks;
     bool is_asked;
+    bool finishes; /* nobody waits */
     struct loop *loop;
     bool gives_way; /* other threads read requests in its place */
     uint64_t since; /* clock_now when it was asked first; 0: it was not */
@@ -61,22 +65,34 @@ static bool takes_long(struct served *of)
 /* FUSE_INTERRUPT is a request, too: some thread must be free to read it. */
 static void give_way(struct served *of)
 {
-    if (of->gives_way)
+    if (of->gives_way || !of->loop)
         return;
     of->gives_way = true;
     loop_begin_wait(of->loop);
+}
+
+static bool is_cut_off(struct served *of)
+{
+    uint64_t now = clock_now(), first = atomic_load(&first_cut);
+    if (!takes_long(of) && (first == 0 || now - first < LAST_NANOS))
+        return false;
+    if (first == 0)
+        atomic_compare_exchange_strong(&first_cut, &first, now);
+    return true;
 }
 
 static bool is_interrupted(void *context)
 {
     struct served *of = context;
     bool ends = atomic_load(&mount_ends);
+    if (of->finishes && ends)
+        return is_cut_off(of);
     if (ends && of->only_looks)
         return true;
     if (!takes_long(of))
         return false;
     give_way(of);
-    return ends || atomic_load(&of->interrupted) == of->request;
+    return !of->finishes && (ends || atomic_load(&of->interrupted) == of->request);
 }
 
 int interruptible_begin(fuse_req_t request, bool only_looks)
@@ -87,6 +103,7 @@ int interruptible_begin(fuse_req_t request, bool only_looks)
     served->request = request;
     served->only_looks = only_looks;
     served->since = 0;
+    served->finishes = false;
     served->loop = ((const struct mount *)fuse_req_userdata(request))->loop;
     atomic_store(&served->interrupted, NULL);
     fuse_req_interrupt_func(request, note, served);
@@ -119,6 +136,36 @@ void interruptible_again(const bool *was)
         return;
     mine->is_asked = true;
     sfs_set_interrupt(is_interrupted, mine);
+}
+
+struct finishing finishing_begin(const struct mount *mount)
+{
+    struct served *served = mine ? mine : make_mine();
+    if (!served)
+        return (struct finishing){0};
+    struct finishing was = {served->is_asked, served->only_looks, served->gives_way,
+                            served->request};
+    served->only_looks = false;
+    served->finishes = true;
+    served->since = 0;
+    served->loop = mount->loop;
+    interruptible_again(&(bool){true});
+    return was;
+}
+
+void finishing_end(const struct finishing *finishing)
+{
+    (void)interruptible_not();
+    if (!mine)
+        return;
+    if (mine->gives_way && !finishing->gave_way) {
+        mine->gives_way = false;
+        loop_end_wait(mine->loop);
+    }
+    mine->finishes = false;
+    mine->only_looks = finishing->only_looked;
+    mine->request = finishing->request;
+    interruptible_again(&finishing->was_interruptible);
 }
 
 void interrupt_all(void)

@@ -1,8 +1,7 @@
 /* Requests that take long end early when whoever has made them no longer waits, or when the mount
- * ends. Not those that write, flush or sync: what they were given is not to be lost (but see
- * write.c). Of those that
- * can end the thread is no longer counted when they take long (loop_begin_wait): others are served,
- * however many of them there are. */
+ * ends. Those that write, or apply what was written, do so before the first change: it is told, as
+ * the request fails with EINTR. Commits do not. Of those that can end the thread is no longer counted
+ * when they take long (loop_begin_wait): others are served, however many of them there are. */
 #ifndef SPARSEFS_FS_INTERRUPT_H
 #define SPARSEFS_FS_INTERRUPT_H
 
@@ -27,6 +26,20 @@ void interruptible_end(const int *interruptible);
         interruptible_not()
 bool interruptible_not(void);
 void interruptible_again(const bool *was);
+
+/* The same for what nobody waits for, as it is done after the last close: it ends early only when the mount ends and it
+ * has taken a while; of several one after the other those that come behind one that did have less time. In a request,
+ * or when no more are served. */
+#define FINISHING(mount)                                                                           \
+    __attribute__((cleanup(finishing_end), unused)) struct finishing finishing =                   \
+        finishing_begin(mount)
+struct mount;
+struct finishing {
+    bool was_interruptible, only_looked, gave_way;
+    fuse_req_t request;
+};
+struct finishing finishing_begin(const struct mount *mount);
+void finishing_end(const struct finishing *finishing);
 
 /* The mount ends. */
 void interrupt_all(void);

@@ -16,10 +16,14 @@
 #include "fs/refusal.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)
+#define SMALL_TEXT       FIRST_TEXT_BYTES
+#define MOST_TEXT_BYTES  ((size_t)256 << 20) /* of all that are not small, in all descriptors */
 
 /* What is still open when the mount ends gets no release. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct open_file *open_files;
+
+static atomic_size_t large_texts; /* bytes of them */
 
 struct open_file *open_file_of(const struct fuse_file_info *info)
 {
@@ -140,7 +144,7 @@ int open_file_take(struct mount *mount, struct open_file *file, enum matrix_clos
 /* An error of this is in the log. */
 static void end_matrix(struct mount *mount, struct open_file *file)
 {
-    NOT_INTERRUPTIBLE();
+    FINISHING(mount);
     (void)open_file_take(mount, file, MATRIX_ENDED);
     matrix_end(mount->matrices, file->matrix);
 }
@@ -150,7 +154,7 @@ static void end_matrix(struct mount *mount, struct open_file *file)
 static void end_staging(struct mount *mount, struct open_file *file)
 {
     bool changed, is_whole = staging_is_collected(file->staged);
-    NOT_INTERRUPTIBLE();
+    FINISHING(mount);
     uint64_t frames = views_frames(file->views);
     int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
     if (error && !(is_whole && error == -EINVAL))
@@ -193,6 +197,8 @@ void open_file_put(struct mount *mount, struct open_file *file)
     if (file->fd >= 0)
         close(file->fd);
     sfs_snapshot_close(file->snapshot);
+    if (file->counts_text)
+        atomic_fetch_sub(&large_texts, file->text_bytes);
     free(file->text);
     free(file);
 }
@@ -208,6 +214,21 @@ void open_files_close(struct mount *mount)
 static bool is_control(struct inode inode)
 {
     return inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW;
+}
+
+/* Each descriptor has its own text, as it is when it is opened: their number is the users', their size the file's. */
+static int count_text(struct mount *mount, struct open_file *file)
+{
+    size_t n = file->text ? file->text_bytes : 0;
+    if (n <= SMALL_TEXT)
+        return 0;
+    file->counts_text = true;
+    if (atomic_fetch_add(&large_texts, n) + n <= MOST_TEXT_BYTES)
+        return 0;
+    log_error(
+        "%s: %s: too many large texts are open: they have %zu MiB together; close some of them",
+        mount->options->file, file->node ? file->node->name : "", MOST_TEXT_BYTES >> 20);
+    return -ENOMEM;
 }
 
 static int open_datatype(struct open_file *file)
@@ -266,10 +287,12 @@ static int take_text(struct open_file *file)
         int error = view_read(file->views, inode_view(file->inode), 0,
                               &(struct view_room){0, room, buffer}, &part);
         if (!error && part.n < room) {
-            memmove(buffer, part.bytes, part.n);
+            size_t n = part.n;
+            memmove(buffer, part.bytes, n);
             view_return(file->views, &part);
-            file->text = buffer;
-            file->text_bytes = part.n;
+            char *shorter = realloc(buffer, n ? n : 1);
+            file->text = shorter ? shorter : buffer;
+            file->text_bytes = n;
             return 0;
         }
         if (!error)
@@ -370,6 +393,8 @@ int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, b
     if (!file)
         return -ENOMEM;
     int error = open_content(mount, file, info->flags & O_ACCMODE, is_new);
+    if (!error)
+        error = count_text(mount, file);
     if (error) {
         open_file_put(mount, file);
         return error;
@@ -404,6 +429,30 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 
 /* ---- Closing ---- */
 
+/* What was written through a descriptor is applied as it is closed. That can be interrupted before the first change:
+ * then it is forgotten, as close(2) cannot be repeated. */
+static int apply_closed(fuse_req_t request, struct open_file *file, bool *changed, bool *closing)
+{
+    CHANGING(request);
+    struct mount *mount = fuse_req_userdata(request);
+    int error = 0;
+    if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked) ||
+                         staging_is_collected(file->staged)))
+        error =
+            staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
+                          atomic_exchange(&file->has_closed, true), changed, closing);
+    if (error == -EINTR)
+        log_warning("%s: %s: frame %llu: closing the file was interrupted, and what was written to "
+                    "it is lost: write "
+                    "it again",
+                    sfs_path(node_file(file->node)), file->node->name,
+                    (unsigned long long)file->inode.frame);
+    if (file->matrix)
+        error = open_file_take(
+            mount, file, atomic_exchange(&file->has_staged, false) ? MATRIX_CLOSED : MATRIX_PAUSED);
+    return error;
+}
+
 /* On every close of a descriptor, of which a file can have several. */
 void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
@@ -417,14 +466,8 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
     if (instead) /* else nothing was done with what it has become, if anything */
         file = instead;
     uint64_t frames = file->staged ? views_frames(file->views) : 0;
-    if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked) ||
-                         staging_is_collected(file->staged)))
-        answer.error =
-            staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
-                          atomic_exchange(&file->has_closed, true), &changed, &closing);
-    if (file->matrix)
-        answer.error = open_file_take(
-            mount, file, atomic_exchange(&file->has_staged, false) ? MATRIX_CLOSED : MATRIX_PAUSED);
+    if (file->staged || file->matrix)
+        answer.error = apply_closed(request, file, &changed, &closing);
     /* The last close applies nothing of what this one has. */
     if (changed && !closing)
         atomic_store(&file->has_asked, false);
@@ -466,7 +509,8 @@ int open_file_apply(struct mount *mount, struct open_file *file, struct change *
     bool changed;
     uint64_t frames = views_frames(file->views);
     int error = staging_apply(mount->staging, file->staged, &changed);
-    atomic_store(&file->has_asked, false);
+    if (error != -EINTR)
+        atomic_store(&file->has_asked, false);
     if (changed)
         *change = open_file_change(file, frames);
     return error;

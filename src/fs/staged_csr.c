@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/hash.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "fs/daemon/commit_and_unlock.h"
 #include "fs/staged_content.h"
@@ -248,7 +249,7 @@ int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct 
 {
     struct part *part = part_of(matrix, of->view);
     uint64_t end;
-    pthread_mutex_lock(&matrix->lock);
+    interrupt_ask_lock(&matrix->lock);
     int error = __builtin_add_overflow(bytes->offset, bytes->n, &end) ? -ENOSPC : 0;
     if (!error && !part->is_there)
         error = begin_part(matrices, matrix, of->view, UINT64_MAX);
@@ -265,7 +266,7 @@ int matrix_resize(struct matrices *matrices, struct matrix *matrix, const struct
                   uint64_t size)
 {
     struct part *part = part_of(matrix, of->view);
-    pthread_mutex_lock(&matrix->lock);
+    interrupt_ask_lock(&matrix->lock);
     int error = part->is_there ? 0 : begin_part(matrices, matrix, of->view, size);
     if (!error)
         error = resize(matrices, part, size);
@@ -328,7 +329,7 @@ static bool is_being_written(const struct matrix *matrix, enum view_kind view, b
 
 void matrix_begin_taking(struct matrix *matrix)
 {
-    pthread_mutex_lock(&matrix->taking);
+    interrupt_ask_lock(&matrix->taking);
 }
 
 void matrix_end_taking(struct matrix *matrix)
@@ -341,7 +342,7 @@ int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct m
 {
     struct view_csr csr;
     *change = MATRIX_SAME;
-    pthread_mutex_lock(&matrix->lock);
+    interrupt_ask_lock(&matrix->lock);
     struct part *part = part_of(matrix, of->view);
     bool is_own = part->by == of->by;
     bool is_meant = part->is_written && (is_own || how != MATRIX_ENDED);
@@ -371,7 +372,7 @@ static const struct content *begin_look(struct matrices *matrices, const struct 
     *matrix = view_is_csr(view) ? look(matrices, node) : NULL;
     if (!*matrix)
         return NULL;
-    pthread_mutex_lock(&(*matrix)->lock);
+    interrupt_ask_lock(&(*matrix)->lock); /* it is held while they are taken */
     const struct part *part = part_of(*matrix, view);
     return part->is_there ? &part->content : NULL;
 }

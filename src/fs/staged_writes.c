@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "fs/staged_content.h"
 #include "fs/staging_limit.h"
@@ -32,8 +33,9 @@ struct staged {
     const struct node *node;
     struct views *views;
     unsigned writers;
-    pthread_mutex_t order; /* of a dense view: held while something of it is applied; taken before
-                            * the lock of the table */
+    unsigned users; /* besides, that truncate it by name */
+    pthread_mutex_t order; /* held while something of it is applied, or read to begin with; taken
+                            * before the lock of the table */
     atomic_bool waits;     /* something is to be applied; read without the lock */
     bool is_new;           /* the frame is to come to be, */
     bool is_refused;       /* but not by closing: something was refused */
@@ -50,13 +52,14 @@ struct staged {
     bool is_written;  /* not just truncated to nothing */
     uint64_t version; /* change counter, always odd */
     struct content content;
+    uint64_t most_bytes; /* of a selection; known to who has entered */
 };
 
 struct staging {
     struct nodes *nodes;
     struct staging_limit *limit; /* NULL: nothing is collected */
     bool sparsify;
-    pthread_mutex_t lock; /* guards what follows, also while a selection is applied */
+    pthread_mutex_t lock; /* guards what follows; nothing is read or applied under it */
     struct staged *table;
     pthread_cond_t changed; /* `waits` or `closing` of an entry */
     uint64_t version;       /* the last version given */
@@ -106,10 +109,15 @@ static bool is_selection(const struct staged *staged)
     return staged->key.view == VIEW_DEFINED;
 }
 
-/* Whether the frame is not there yet. */
+/* Whether the frame is not there yet. Not under the lock, as this may wait for others that change the dataset. */
+static bool is_behind(struct views *views, enum view_kind view, uint64_t frame)
+{
+    return view < VIEW_STACK_RAW && frame >= views_frames(views);
+}
+
 static bool is_missing(const struct staged *staged)
 {
-    return staged->key.view < VIEW_STACK_RAW && staged->key.frame >= views_frames(staged->views);
+    return is_behind(staged->views, staged->key.view, staged->key.frame);
 }
 
 /* Called after every change of `waits`. */
@@ -164,7 +172,7 @@ static bool has_content(const struct staged *staged)
 
 static void free_content(struct staging *staging, struct staged *staged)
 {
-    content_free(&staged->content, is_selection(staged) ? NULL : staging->limit);
+    content_free(&staged->content, staging->limit);
     atomic_store(&staged->is_collected, false);
     staged->failure = 0;
     staged->head_written = 0;
@@ -187,28 +195,48 @@ static void destroy(struct staging *staging, struct staged *staged)
     free(staged);
 }
 
-/* From here on nothing else of a dense view is applied. */
-static void enter(struct staging *staging, struct staged *staged)
+/* `order` has been taken. */
+static void entered(struct staging *staging, struct staged *staged)
 {
-    if (!is_selection(staged))
-        pthread_mutex_lock(&staged->order);
+    if (is_selection(staged))
+        staged->most_bytes = views_selection_limit(staged->views);
     pthread_mutex_lock(&staging->lock);
+}
+
+/* From here on nothing else of it is applied. -EINTR: it has not been entered. */
+static int enter(struct staging *staging, struct staged *staged)
+{
+    int error = interrupt_lock(&staged->order);
+    if (!error)
+        entered(staging, staged);
+    return error;
+}
+
+/* For what has to be done, however long it takes. */
+static void enter_in_any_case(struct staging *staging, struct staged *staged)
+{
+    interrupt_ask_lock(&staged->order);
+    entered(staging, staged);
 }
 
 static void leave(struct staging *staging, struct staged *staged)
 {
     pthread_mutex_unlock(&staging->lock);
-    if (!is_selection(staged))
-        pthread_mutex_unlock(&staged->order);
+    pthread_mutex_unlock(&staged->order);
 }
 
-static int apply_selection(struct staged *staged)
+/* The lock is dropped meanwhile. The content stays: who changes it enters. */
+static int apply_selection(struct staging *staging, struct staged *staged)
 {
     uint64_t frame = staged->key.frame;
-    if (staged->is_written)
-        return view_set_defined(staged->views, frame, staged->content.bytes, staged->content.n);
-    return staged->is_new ? views_extend(staged->views, frame + 1)
-                          : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
+    bool is_written = staged->is_written, is_new = staged->is_new;
+    pthread_mutex_unlock(&staging->lock);
+    int error = is_written ? view_set_defined(staged->views, frame, staged->content.bytes,
+                                              staged->content.n)
+                : is_new   ? views_extend(staged->views, frame + 1)
+                           : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
+    pthread_mutex_lock(&staging->lock);
+    return error;
 }
 
 /* The caller holds `order`, which excludes other writers. The lock is dropped meanwhile. */
@@ -251,12 +279,18 @@ static void end_content(struct staging *staging, struct staged *staged, int erro
     *changed = true; /* what the file shows is something else now in any case */
 }
 
+/* It has been entered. What was applied, or not, waits still. */
+static int try_to_apply(struct staging *staging, struct staged *staged)
+{
+    return is_selection(staged)           ? apply_selection(staging, staged)
+           : staging_is_collected(staged) ? apply_collected(staging, staged, false)
+                                          : apply_dense(staging, staged);
+}
+
 /* Applied or not, nothing waits afterwards. It has been entered. */
 static int apply(struct staging *staging, struct staged *staged, bool *changed)
 {
-    int error = is_selection(staged)           ? apply_selection(staged)
-                : staging_is_collected(staged) ? apply_collected(staging, staged, false)
-                                               : apply_dense(staging, staged);
+    int error = try_to_apply(staging, staged);
     end_content(staging, staged, error, changed);
     return error;
 }
@@ -266,9 +300,9 @@ static int apply(struct staging *staging, struct staged *staged, bool *changed)
 static int try_collected(struct staging *staging, struct staged *staged, bool *changed)
 {
     int error = apply_collected(staging, staged, true);
-    if (!error) {
+    if (!error || error == -EINTR) {
         end_content(staging, staged, error, changed);
-        return 0;
+        return error;
     }
     staged->failure = error;
     staged->is_refused = staged->is_new;
@@ -292,7 +326,11 @@ static struct staged *find_to_begin(struct staging *staging, const struct node *
 int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
                   uint64_t frame, struct staged **out)
 {
-    int error = 0;
+    struct views *views;
+    int error = node_get_views(staging->nodes, node, &views);
+    if (error)
+        return error;
+    bool is_there = !is_behind(views, view, frame); /* which may wait for what is written there */
     pthread_mutex_lock(&staging->lock);
     struct staged *staged = find_to_begin(staging, node, view, frame);
     if (!staged)
@@ -304,7 +342,7 @@ int staging_begin(struct staging *staging, const struct node *node, enum view_ki
     }
     if (!error) {
         staged->writers++;
-        if (is_missing(staged)) {
+        if (!is_there) {
             staged->is_new = true;
             staged->is_refused = false;
             staged->is_staged |= is_selection(staged);
@@ -313,14 +351,22 @@ int staging_begin(struct staging *staging, const struct node *node, enum view_ki
         *out = staged;
     }
     pthread_mutex_unlock(&staging->lock);
+    node_put_views(staging->nodes, node);
     return error;
 }
 
 int staging_apply(struct staging *staging, struct staged *staged, bool *changed)
 {
     *changed = false;
-    enter(staging, staged);
-    int error = atomic_load(&staged->waits) ? apply(staging, staged, changed) : 0;
+    int error = enter(staging, staged);
+    if (error)
+        return error;
+    if (atomic_load(&staged->waits)) {
+        error = try_to_apply(staging, staged);
+        *changed = true;
+        if (error != -EINTR) /* else it can be asked for again */
+            end_content(staging, staged, error, changed);
+    }
     leave(staging, staged);
     return error;
 }
@@ -330,9 +376,12 @@ int staging_close(struct staging *staging, struct staged *staged, bool wrote, bo
 {
     int error = 0;
     *changed = *closing = false;
-    if (!atomic_load(&staged->waits))
+    if (atomic_load(&staged->waits))
+        error = enter(staging, staged);
+    else
         return 0;
-    enter(staging, staged);
+    if (error)
+        return error;
     if (staged->is_staged && staged->is_written && wrote)
         error = (staging_is_collected(staged) ? try_collected : apply)(staging, staged, changed);
     else if (staged->failure) /* later closes must not report success */
@@ -374,20 +423,27 @@ bool staging_closed(struct staging *staging, const struct node *node, enum view_
     return is_done;
 }
 
-int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed)
+/* Ends a writer or user of one that was entered. */
+static void leave_for_good(struct staging *staging, struct staged *staged, unsigned *count)
 {
-    int error = 0;
-    *changed = false;
-    enter(staging, staged);
-    if ((asked || staged->writers == 1) && atomic_load(&staged->waits))
-        error = apply(staging, staged, changed);
-    bool is_last = --staged->writers == 0; /* new writers may have come meanwhile */
+    --*count;
+    bool is_last = staged->writers + staged->users == 0;
     if (is_last)
         unlist(staging, staged);
     pthread_cond_broadcast(&staging->changed);
     leave(staging, staged);
     if (is_last)
         destroy(staging, staged);
+}
+
+int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed)
+{
+    int error = 0;
+    *changed = false;
+    enter_in_any_case(staging, staged);
+    if ((asked || staged->writers == 1) && atomic_load(&staged->waits))
+        error = apply(staging, staged, changed);
+    leave_for_good(staging, staged, &staged->writers); /* new writers may have come meanwhile */
     return error;
 }
 
@@ -398,7 +454,7 @@ bool staging_waits(const struct staged *staged)
 
 void staging_refuse(struct staging *staging, struct staged *staged, bool *changed)
 {
-    enter(staging, staged);
+    enter_in_any_case(staging, staged);
     *changed = atomic_load(&staged->waits);
     free_content(staging, staged);
     staged->is_staged = staged->is_written = false;
@@ -409,30 +465,51 @@ void staging_refuse(struct staging *staging, struct staged *staged, bool *change
 
 /* ---- Contents ---- */
 
+/* Whether a content may have n bytes: -EFBIG: no such one has; -ENOSPC: it is more than all may take together. */
+static int check_size(const struct staging *staging, const struct staged *staged, uint64_t n)
+{
+    if (is_selection(staged) && n > staged->most_bytes)
+        return -EFBIG;
+    return staging->limit && n > staging->limit->most ? -ENOSPC : 0;
+}
+
 /* Room for a content of n bytes; what is new of it is zero. */
 static int resize(struct staging *staging, struct staged *staged, uint64_t n)
 {
-    bool takes = !is_selection(staged);
-    uint64_t limit = takes ? staging->limit->most : views_selection_limit(staged->views);
-    return n > limit ? -EFBIG : content_resize(&staged->content, n, takes ? staging->limit : NULL);
+    int error = check_size(staging, staged, n);
+    return error ? error : content_resize(&staged->content, n, staging->limit);
 }
 
-/* Begins a new content with the present one. The lock must be held. */
-static int stage_present(struct staging *staging, struct staged *staged)
+/* The present content, which may take long. */
+static int take_present(struct staging *staging, struct staged *staged, struct content *content)
 {
     uint64_t size = 0, frame = staged->key.frame;
     enum view_kind view = staged->key.view;
+    *content = (struct content){0};
     int error = is_missing(staged) ? 0 : view_size(staged->views, view, frame, &size);
     if (!error)
-        error = resize(staging, staged, size);
+        error = check_size(staging, staged, size);
     if (!error)
-        error = content_take(&staged->content, staged->views, view, frame, size,
-                             is_selection(staged) ? NULL : staging->limit);
+        error = content_take(content, staged->views, view, frame, size, staging->limit);
     if (error)
-        staged->content.n = 0;
-    else if (is_selection(staged)) /* of others that says: truncated, or collected */
-        staged->is_staged = staged->is_written = true; /* all of it, whatever fails from here on */
+        content_free(content, staging->limit);
     return error;
+}
+
+/* Begins a new content with the present one. It has been entered; the lock is dropped meanwhile. */
+static int stage_present(struct staging *staging, struct staged *staged)
+{
+    struct content content;
+    pthread_mutex_unlock(&staging->lock);
+    int error = take_present(staging, staged, &content);
+    pthread_mutex_lock(&staging->lock);
+    if (error)
+        return error;
+    content_free(&staged->content, staging->limit);
+    staged->content = content;
+    if (is_selection(staged)) /* of others that says: truncated, or collected */
+        staged->is_staged = staged->is_written = true; /* all of it, whatever fails from here on */
+    return 0;
 }
 
 /* ---- Dense views ---- */
@@ -454,7 +531,8 @@ static bool may_collect(const struct staging *staging, const struct staged *stag
                : atomic_load(&staged->waits) && bytes->offset < view_head_size(staged->views, view);
 }
 
-/* Begins to collect, with what was written before. Who does not begin with the first byte goes on
+/* Begins to collect, with what was written before; the lock is dropped meanwhile. Who does not begin with
+ * the first byte goes on
  * behind what a truncated or new file shows. */
 static int begin_collecting(struct staging *staging, struct staged *staged, uint64_t offset)
 {
@@ -463,24 +541,26 @@ static int begin_collecting(struct staging *staging, struct staged *staged, uint
     enum view_kind view = staged->key.view;
     if (!staged->is_staged && !staged->is_new)
         return stage_present(staging, staged);
+    pthread_mutex_unlock(&staging->lock);
     int error =
         n == 0 && offset > 0 && !view_is_whole(view) ? view_size(staged->views, view, 0, &n) : 0;
     if (!error)
         error = resize(staging, staged, n);
-    return error || n == 0
-               ? error
-               : view_read_empty(staged->views, view, 0, (size_t)n, staged->content.bytes, &got);
+    if (!error && n > 0)
+        error = view_read_empty(staged->views, view, 0, (size_t)n, staged->content.bytes, &got);
+    pthread_mutex_lock(&staging->lock);
+    return error;
 }
 
 /* What is told of an error that want of room is; -ENOSPC: the size of the frame is another matter.
  */
 static int tell_of_room(const struct staging *staging, const struct staged *staged, int error)
 {
-    if (error != -EFBIG && error != -ENOSPC)
+    if (error != -ENOSPC && (error != -EFBIG || is_selection(staged)))
         return error;
-    log_warning("%s: %s: no room for another program's file for frame %llu: it would need more "
-                "than staging_size=%zu",
+    log_warning("%s: %s: no room for %s for frame %llu: it would need more than staging_size=%zu",
                 sfs_path(node_file(staged->node)), staged->views->path,
+                is_selection(staged) ? "a selection" : "another program's file",
                 (unsigned long long)staged->key.frame, staging->limit->most);
     return -ENOSPC;
 }
@@ -538,10 +618,14 @@ int staging_write_dense(struct staging *staging, struct staged *staged,
         if (error != -EINVAL || !may_collect(staging, staged, bytes))
             return error;
     }
-    enter(staging, staged);
-    int error =
-        staging_is_collected(staged) ? -EINVAL : write_waiting(staging, staged, bytes, written);
-    if (error == -EINVAL && may_collect(staging, staged, bytes)) {
+    int error = enter(staging, staged);
+    if (error)
+        return error;
+    error = staging_is_collected(staged) ? -EINVAL : write_waiting(staging, staged, bytes, written);
+    pthread_mutex_unlock(&staging->lock);
+    bool collects = error == -EINVAL && may_collect(staging, staged, bytes);
+    pthread_mutex_lock(&staging->lock);
+    if (collects) {
         error = collect(staging, staged, bytes);
         *written = bytes->n;
     }
@@ -553,7 +637,7 @@ bool staging_resize(struct staging *staging, struct staged *staged, uint64_t siz
 {
     if (!staging_is_collected(staged))
         return false;
-    enter(staging, staged);
+    enter_in_any_case(staging, staged);
     bool is_collected = staging_is_collected(staged);
     *error = is_collected ? tell_of_room(staging, staged, resize(staging, staged, size)) : 0;
     if (is_collected)
@@ -564,9 +648,10 @@ bool staging_resize(struct staging *staging, struct staged *staged, uint64_t siz
 
 void staging_truncate_dense(struct staging *staging, struct staged *staged)
 {
-    enter(staging, staged);
+    bool is_there = !is_missing(staged);
+    enter_in_any_case(staging, staged);
     free_content(staging, staged);
-    staged->is_new &= is_missing(staged);
+    staged->is_new &= !is_there;
     staged->is_staged = true;
     staged->is_written = false;
     staged->is_closed = false;
@@ -607,8 +692,10 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
     uint64_t end;
     if (__builtin_add_overflow(offset, n, &end))
         return -EFBIG;
-    pthread_mutex_lock(&staging->lock);
-    int error = staged->is_staged ? 0 : stage_present(staging, staged);
+    int error = enter(staging, staged);
+    if (error)
+        return error;
+    error = staged->is_staged ? 0 : stage_present(staging, staged);
     if (!error && end > staged->content.n)
         error = resize(staging, staged, end);
     if (!error) {
@@ -617,8 +704,8 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
         staged->is_closed = false;
         note(staging, staged);
     }
-    pthread_mutex_unlock(&staging->lock);
-    return error;
+    leave(staging, staged);
+    return tell_of_room(staging, staged, error);
 }
 
 static int truncate_to(struct staging *staging, struct staged *staged, uint64_t size)
@@ -632,29 +719,36 @@ static int truncate_to(struct staging *staging, struct staged *staged, uint64_t 
         staged->is_closed = false;
         note(staging, staged);
     }
+    return tell_of_room(staging, staged, error);
+}
+
+/* Takes the lock, finds or adds a selection, and counts a user. */
+static int use_selection(struct staging *staging, const struct node *node, uint64_t frame,
+                         struct staged **staged)
+{
+    pthread_mutex_lock(&staging->lock);
+    *staged = find(staging, node, VIEW_DEFINED, frame);
+    int error = *staged ? 0 : add(staging, node, VIEW_DEFINED, frame, staged);
+    if (!error)
+        (*staged)->users++;
+    pthread_mutex_unlock(&staging->lock);
     return error;
 }
 
 int staging_truncate(struct staging *staging, const struct node *node, uint64_t frame,
                      uint64_t size, bool by_name, bool *changed)
 {
-    int error = 0;
+    struct staged *staged;
     *changed = false;
-    pthread_mutex_lock(&staging->lock);
-    struct staged *staged = find(staging, node, VIEW_DEFINED, frame);
-    if (!staged)
-        error = add(staging, node, VIEW_DEFINED, frame, &staged);
-    if (!error) {
-        bool at_once = staged->writers == 0 || (by_name && (size == 0 || !staged->is_staged));
-        error = truncate_to(staging, staged, size);
-        if (!error && at_once)
-            error = apply(staging, staged, changed);
-        if (staged->writers == 0) {
-            unlist(staging, staged);
-            destroy(staging, staged);
-        }
-    }
-    pthread_mutex_unlock(&staging->lock);
+    int error = use_selection(staging, node, frame, &staged);
+    if (error)
+        return error;
+    enter_in_any_case(staging, staged);
+    bool at_once = staged->writers == 0 || (by_name && (size == 0 || !staged->is_staged));
+    error = truncate_to(staging, staged, size);
+    if (!error && at_once)
+        error = apply(staging, staged, changed);
+    leave_for_good(staging, staged, &staged->users);
     return error;
 }
 

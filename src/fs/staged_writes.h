@@ -8,7 +8,7 @@
  * New contents of point lists (npz/N.npz), which are applied as a whole, too, and of NumPy and
  * TIFF views with another header than the one that is shown: what other programs write is
  * collected from the first bytes on that differ from those shown, in memory that is
- * taken of a limit (staging_limit.h), and decoded as a whole (view_put).
+ * taken of a limit (staging_limit.h), as that of selections is, and decoded as a whole (view_put).
  *
  * Truncations to nothing, and frames behind the last one, of files that are open for writing.
  * Copying programs truncate or create a file first, and only then may a write turn out to be
@@ -61,7 +61,8 @@ int staging_begin(struct staging *staging, const struct node *node, enum view_ki
  * below). */
 int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed);
 
-/* Applies what waits, which is forgotten in any case. -EINVAL: it is no selection, or no file, of this
+/* Applies what waits, which is forgotten in any case but -EINTR: it was interrupted. -EINVAL: it is no
+ * selection, or no file, of this
  * frame, and nothing has changed; errors of view_put, view_set_defined, view_truncate and
  * views_extend. */
 int staging_apply(struct staging *staging, struct staged *staged, bool *changed);
@@ -91,7 +92,7 @@ void staging_refuse(struct staging *staging, struct staged *staged, bool *change
 /* ---- Dense views ---- */
 
 /* As view_write, or as view_replace if the view is truncated, or into what is collected: -ENOSPC,
- * which is logged, in place of -EFBIG. */
+ * which is logged, in place of -EFBIG. -EINTR: nothing was written. */
 int staging_write_dense(struct staging *staging, struct staged *staged,
                         const struct view_bytes *bytes, size_t *written);
 
@@ -112,7 +113,8 @@ bool staging_is_new(struct staging *staging, const struct node *node, enum view_
 
 /* ---- Selections ---- */
 
-/* -EFBIG: more than any encoded selection of this frame. */
+/* -EFBIG: more than any encoded selection of this frame; -ENOSPC, which is logged: more than is left of the limit of
+ * staging_collect; -EINTR: nothing was written. */
 int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
                   uint64_t offset);
 

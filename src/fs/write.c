@@ -23,21 +23,6 @@ static int write_staged(struct mount *mount, struct open_file *file, const struc
     return 0;
 }
 
-/* With the first element that is written all of such a dataset gets its place, and the fill value
- * everywhere, however large it is: that can be ended, as nothing of it counts before its end. */
-static bool makes_room(const struct open_file *file)
-{
-    const struct views *views = file->views;
-    return views && views->dataset && sfs_dataset_info(views->dataset)->layout == SFS_CONTIGUOUS;
-}
-
-static int write_or_end(fuse_req_t request, struct mount *mount, struct open_file *file,
-                        const struct view_bytes *bytes, size_t *written)
-{
-    CHANGING(request);
-    return staging_write_dense(mount->staging, file->staged, bytes, written);
-}
-
 static int write_matrix(struct mount *mount, struct open_file *file, const struct view_bytes *bytes,
                         struct change *change)
 {
@@ -47,16 +32,14 @@ static int write_matrix(struct mount *mount, struct open_file *file, const struc
     return error;
 }
 
-static int write_view(fuse_req_t request, struct mount *mount, struct open_file *file,
-                      const struct view_bytes *bytes, size_t *written, struct change *change)
+static int write_view(struct mount *mount, struct open_file *file, const struct view_bytes *bytes,
+                      size_t *written, struct change *change)
 {
     enum view_kind kind = inode_view(file->inode);
     uint64_t frame = file->inode.frame, frames = views_frames(file->views);
     mount_apply_staged(mount, file->node, file->inode);
     bool was_empty = staging_is_empty(mount->staging, file->node, kind, frame);
-    int error = makes_room(file)
-                    ? write_or_end(request, mount, file, bytes, written)
-                    : staging_write_dense(mount->staging, file->staged, bytes, written);
+    int error = staging_write_dense(mount->staging, file->staged, bytes, written);
     if (!staging_waits(file->staged))
         atomic_store(&file->has_asked, false);
     if (!error && staging_is_collected(file->staged)) {
@@ -72,6 +55,18 @@ static int write_view(fuse_req_t request, struct mount *mount, struct open_file 
                   : change_since(file->node, file->views, frames, changed.first, changed.last);
     mount_written(mount, file->node, change->first, change->last);
     return error;
+}
+
+/* What chunks have to be decoded for, the place of a contiguous dataset, which gets the fill value everywhere, and the
+ * present content of what is collected may take long: that ends early, with EINTR, before anything has changed. */
+static int write_or_end(fuse_req_t request, struct mount *mount, struct open_file *file,
+                        const struct view_bytes *bytes, size_t *written, struct change *change)
+{
+    CHANGING(request);
+    if (open_file_is_selection(file))
+        return write_staged(mount, file, bytes, change);
+    return file->matrix ? write_matrix(mount, file, bytes, change)
+                        : write_view(mount, file, bytes, written, change);
 }
 
 /* Explains -EFBIG: the range is behind the end of the file, or the dataset cannot grow. */
@@ -156,17 +151,13 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
         answer.error = -EBADF;
     else if (is_appending(info))
         answer.error = -EFBIG;
-    else if (is_selection)
-        answer.error = write_staged(mount, file, &given, &change);
-    else if (file->matrix)
-        answer.error = write_matrix(mount, file, &given, &change);
     else
-        answer.error = write_view(request, mount, file, &given, &answer.written, &change);
+        answer.error = write_or_end(request, mount, file, &given, &answer.written, &change);
     if (answer.error == -EFBIG)
         answer.error = tell_end(mount, file, is_appending(info) ? UINT64_MAX : (uint64_t)offset);
     if (answer.error == -EINVAL && !is_selection)
         answer.error = refusal_say(mount, file->node, REFUSAL_HEADER);
-    bool is_refused = answer.error && file->staged && refuse(mount, file);
+    bool is_refused = answer.error && answer.error != -EINTR && file->staged && refuse(mount, file);
     if (!answer.error && !is_selection && is_synchronous(info)) {
         fresh_finish(mount_fresh(mount, file->node), file->fresh);
         answer.error = commits_now(mount_commits(mount, file->node),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "view/csr_fit.h"
 
@@ -73,6 +74,17 @@ static void keep_row(struct change_rows *change, uint64_t frame, struct points *
     change->bytes += n;
 }
 
+/* The last one that was kept, if it is of this row, has not changed. */
+static void forget_row(struct change_rows *change, uint64_t row)
+{
+    struct kept_row *kept = change->kept;
+    if (!kept || kept->frame != row)
+        return;
+    change->kept = kept->next;
+    points_free(&kept->points);
+    free(kept);
+}
+
 static int change_row(struct change_rows *change, uint64_t row)
 {
     struct csr_rows *rows = change->rows;
@@ -85,13 +97,19 @@ static int change_row(struct change_rows *change, uint64_t row)
         points_make(rows->point, n, rows->bytes[CSR_DATA], csr_rows_item(rows, CSR_DATA), &points);
     if (error)
         return error;
-    bool is_there = row < views->frames, is_read = is_there && read_row(views, row, &now) == 0;
-    if (is_read ? is_same(views, &points, &now) : !is_there && n == 0) {
+    bool is_there = row < views->frames;
+    int unread = is_there ? read_row(views, row, &now) : 0;
+    bool is_read = is_there && !unread;
+    if (unread == -EINTR)
+        error = unread;
+    else if (is_read ? is_same(views, &points, &now) : !is_there && n == 0) {
         points_free(&now);
     } else {
         if (is_there)
             keep_row(change, row, &now);
         error = view_place_points(views, row, &points.defined, points.values);
+        if (error == -EINTR)
+            forget_row(change, row);
     }
     points_free(&points);
     return error;
@@ -101,6 +119,7 @@ static void undo(const struct change_rows *change)
 {
     const struct csr_rows *rows = change->rows;
     struct views *views = rows->views;
+    INTERRUPTED_LATE();
     bool is_undone = !change->is_incomplete;
     for (const struct kept_row *kept = change->kept; kept; kept = kept->next)
         is_undone &=

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "view/variable_length_files.h"
 
 #define SPARE_BYTES 4096 /* of an encoded selection, besides its points or blocks */
@@ -175,7 +176,7 @@ static bool is_outdated(const struct views *views)
 
 int geometry_renew(struct views *views)
 {
-    pthread_rwlock_wrlock(&views->geometry_lock);
+    interrupt_ask_wrlock(&views->geometry_lock);
     int error = is_outdated(views) ? renew(views) : 0;
     pthread_rwlock_unlock(&views->geometry_lock);
     return error;
@@ -186,7 +187,7 @@ struct views *geometry_enter(struct views *views)
 {
     if (is_outdated(views))
         (void)geometry_renew(views);
-    pthread_rwlock_rdlock(&views->geometry_lock);
+    interrupt_ask_rdlock(&views->geometry_lock);
     return views;
 }
 

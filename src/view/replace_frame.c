@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "view/npz.h"
 
@@ -65,6 +66,7 @@ static int keep(struct views *views, uint64_t frame, size_t most_kept, struct ke
 /* After a failure. */
 static void restore(struct views *views, uint64_t frame, const struct kept *kept)
 {
+    INTERRUPTED_LATE();
     size_t written;
     int error = -EIO;
     if (kept->is_blank)
@@ -114,7 +116,7 @@ static int keep_present(struct views *views, uint64_t frame, size_t most_kept, b
 {
     *kept = (struct kept){0};
     int error = frame < views_frames(views) ? keep(views, frame, most_kept, kept) : 0;
-    return error && error != -ENOMEM && is_whole ? 0 : error;
+    return error && error != -ENOMEM && error != -EINTR && is_whole ? 0 : error;
 }
 
 /* After a change; a frame that was not there is not there again after an error. */

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
+#include "common/cpu_limit.h"
 #include "common/interrupt.h"
+#include "common/log.h"
 #include "common/search.h"
 #include "common/size.h"
 #include "view/views_memory.h"
@@ -14,6 +17,9 @@
 #define PIECE_BYTES    ((uint64_t)1 << 20) /* of values or text, but for single elements */
 #define PIECE_ELEMENTS 4096
 #define MOST_PIECES    ((size_t)4 << 20)
+#define FEW_ELEMENTS   ((uint64_t)1 << 20)
+
+#define ELEMENTS_OF_BYTE 64 /* 16 bytes each, of which deflate makes a thousandth */
 
 struct parts_piece {
     uint64_t element; /* the first one */
@@ -177,12 +183,38 @@ static void guess_lengths(const struct views *views, uint64_t n, uint64_t *lengt
         lengths[i] = size;
 }
 
+/* Elements that are not stored take time, too, and the dims may claim any number of them: of those that the file has no
+ * room for, at any rate of compression that is seen, they may take as long as a call of libhdf5. */
+static bool may_take_long(const struct views *views)
+{
+    struct stat st;
+    return views->elements <= FEW_ELEMENTS ||
+           (sfs_stat(views->file, &st) == 0 && st.st_size > 0 &&
+            views->elements / ELEMENTS_OF_BYTE < (uint64_t)st.st_size);
+}
+
+/* has_to_end: when, of clock_now; 0: at no time. */
+static int check_time(const struct views *views, uint64_t has_to_end)
+{
+    if (has_to_end == 0 || clock_now() < has_to_end)
+        return interrupt_check();
+    log_error("%s: %s: it takes too long to find where its %llu elements begin, which are more "
+              "than the file can hold: "
+              "more than the %g s that hdf5_timeout= allows",
+              sfs_path(views->file), views->path, (unsigned long long)views->elements, cpu_limit());
+    return -EFBIG;
+}
+
 static int find_pieces(struct views *views, struct parts_index *index, uint64_t *total)
 {
     const struct sfs_type *type = &views->info->type;
     bool is_ragged = parts_are_ragged(views);
     uint64_t *lengths = calloc(SFS_MOST_PARTS, sizeof(*lengths)), first = 0;
+    bool is_limited = cpu_limit() > 0 && !may_take_long(views);
+    uint64_t has_to_end = is_limited ? clock_now() + (uint64_t)(cpu_limit() * 1e9) : 0;
     int error = lengths ? 0 : -ENOMEM;
+    if (!error && views->elements / PIECE_ELEMENTS > MOST_PIECES)
+        error = -EFBIG;
     while (first < views->elements && !error) {
         uint64_t left = views->elements - first, n = left < SFS_MOST_PARTS ? left : SFS_MOST_PARTS;
         if (type->class == SFS_VARIABLE && (is_ragged || type->is_string))
@@ -193,7 +225,7 @@ static int find_pieces(struct views *views, struct parts_index *index, uint64_t 
             error = is_ragged ? add_sequences(views, index, lengths, first, n, total)
                               : add_lines(views, index, lengths, first, n, total);
         if (!error)
-            error = interrupt_check();
+            error = check_time(views, has_to_end);
         first += n;
     }
     free(lengths);
@@ -257,8 +289,13 @@ int parts_get(struct views *views, struct parts_index **index)
         return error;
     if (views->parts && !is_current(views, views->parts->changes))
         drop(views);
-    if (!views->parts)
+    uint64_t changes = sfs_dataset_changes(views->dataset);
+    if (!views->parts && views->parts_refused != 0 && views->parts_refused == changes)
+        error = -EFBIG;
+    if (!views->parts && !error)
         error = make(views, &views->parts);
+    if (error == -EFBIG) /* which takes as long the next time */
+        views->parts_refused = changes;
     if (!error) {
         views->parts->users++;
         *index = views->parts;

@@ -127,6 +127,7 @@ struct views {
     struct defined_frames defined_frames;
     pthread_mutex_t parts_lock; /* guards what follows, made on first use */
     struct parts_index *parts;
+    uint64_t parts_refused;          /* the sfs_dataset_changes of which there are too many; or 0 */
     struct parts_kept parts_kept[2]; /* of values or lines, and of offsets */
 };
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "view/private.h"
 
 int target_get(const struct views *views, enum view_kind kind, uint64_t frame,
@@ -136,6 +137,7 @@ int view_replace(struct views *views, enum view_kind kind, uint64_t frame,
     bool was_new = is_new_frame(views, kind, frame);
     if (body.n > 0)
         error = change_frame(views, kind, frame, write_body, &body);
+    INTERRUPTED_LATE();
     if (!error && body.n > 0 && !was_new)
         error = target_erase(views, &target, 0, body.offset);
     if (!error && body.n > 0 && !was_new)
@@ -182,6 +184,7 @@ static int set_points(void *context)
                     ? sfs_write_values(selected->views->dataset, &selected->slab,
                                        &selected->defined, selected->values)
                     : 0;
+    INTERRUPTED_LATE();
     return error ? error : set_defined(context);
 }
 

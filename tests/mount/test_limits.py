@@ -482,10 +482,14 @@ class Columns(sparse_files.File):
     """Of chunks whose selections are lists of blocks, each a column, all rows of it."""
 
     def __init__(self, columns, values):
-        super().__init__("sparse")
-        self.columns, self.values = columns, values
+        super().__init__("good", "sparse")
+        self.columns, self.values = None, values
+        self.add("good", make.BESIDE, np.ones(make.BESIDE.shape, bool), (1, *make.BESIDE.shape[1:]))
+        self.columns = columns
 
     def add_chunk(self, values, mask, csl, deflate):
+        if self.columns is None:
+            return super().add_chunk(values, mask, csl, deflate)
         rows, columns = mask.shape
         blocks = b"".join(struct.pack("<4I", 0, column, rows - 1, column) for column in self.columns)
         selection = sparse_files.summed(
@@ -498,13 +502,13 @@ class Columns(sparse_files.File):
         return entry + sparse_files.packed(len(stored[0]), *map(len, plain)) + bytes(8)
 
 
-def overlapping(path, shape, columns, values):
+def overlapping(path, shape, columns, values, chunks=None):
     """Not as large in memory as it claims to be."""
     file = Columns(columns, values)
     none = np.lib.stride_tricks.as_strided(np.zeros(1, "u1"), shape, (0, 0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(np, "pad", lambda array, _: array)
-        file.add("sparse", none, none, shape, deflate=(9, 9))
+        file.add("sparse", none, none, chunks or shape, deflate=(9, 9))
     file.save(path)
 
 
@@ -587,6 +591,46 @@ def test_decoding_a_chunk_does_not_hold_it(mounts, tmp_path, options):
     mount.process.terminate()
     assert mount.wait() == 0
     assert readers[1].wait(START_SECONDS) == 1
+
+
+WRITE = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY)
+with open(sys.argv[2], "rb") as content:
+    os.write(fd, content.read())
+print("written", flush=True)
+os.close(fd)
+"""
+
+
+def begin_writing(mount, view, content):
+    """A program that writes; the daemon is busy with that when this returns."""
+    before = processor_ticks(mount.process.pid)
+    writer = subprocess.Popen([sys.executable, "-c", WRITE, view, content], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: processor_ticks(mount.process.pid) > before + os.sysconf("SC_CLK_TCK") // 10)
+    return writer
+
+
+@pytest.mark.parametrize("options", ["rw", "rw,cache_size=16M", "rw,threads=1"])
+def test_a_write_that_decodes_does_not_hold_it(mounts, tmp_path, options):
+    """A part of a chunk: others are read meanwhile; a signal, and SIGTERM, end it, and nothing has changed."""
+    path, content = tmp_path / "slow.h5", tmp_path / "content"
+    slow_chunks(path, BYTES)
+    content.write_bytes(b"x" * 4 * KIB)
+    stored = path.read_bytes()
+    mount = mounts(path, *options.split(","), "hdf5_timeout=300", expect_log=True)
+    writer = begin_writing(mount, mount / "slow/stack.raw", content)
+    assert (mount / "good/stack.raw").read_bytes() == make.BESIDE.tobytes()
+    assert sorted(os.listdir(mount.root)) == [".sparsefs", "also", "good", "slow"]
+    assert writer.poll() is None
+    writer.kill()
+    assert writer.communicate(timeout=START_SECONDS)[0] == ""
+    writer = begin_writing(mount, mount / "slow/stack.raw", content)
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert writer.communicate(timeout=START_SECONDS)[0] == "" and writer.returncode == 1
+    assert path.read_bytes() == stored
 
 
 @pytest.mark.parametrize("options", ["ro", "default"])
@@ -687,3 +731,51 @@ def test_selections_of_many_chunks(mounts, tmp_path, monkeypatch, kind):
     assert "/sparse: a selection takes up to" in mount.log() and "no more than 80 MiB" in mount.log()
     assert read(mount / "sparse/frames/0.raw", KIB) == (b"\7\0" if kind == "runs" else b"\7\7") * (KIB // 2)
     assert peak(mount.process.pid) < 256 * MIB
+
+
+def test_elements_that_nobody_has_stored(mounts, tmp_path):
+    """Where sequences and lines begin, of more elements than a file can hold, is not sought for long."""
+    path = tmp_path / "claims.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        for name, n in ("many", 2**58), ("some", 2**33):
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk((4096,))
+            kind = h5py.h5t.py_create(h5py.vlen_dtype("u1"), logical=True)
+            h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple((n,)), plist)
+    mount = mounts(path, "ro", "hdf5=inside", "hdf5_timeout=0.05", expect_log=True)
+    for name in "many", "some":
+        with pytest.raises(OSError) as error:
+            read(mount / name / "values.npy")
+        assert error.value.errno == errno.EFBIG
+    assert "/some: it takes too long to find where its 8589934592 elements begin" in mount.log()
+    assert "hdf5_timeout= allows" in mount.log()
+
+
+def test_texts_of_open_descriptors(mounts, tmp_path):
+    """Each has its own, of a size that a file decides: together they are limited."""
+    path = tmp_path / "links.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        for i in range(4):
+            file[f"g/{i}"] = h5py.ExternalLink(f"../{i}", "/" + "\1" * 60000)
+    mount = mounts(path, "ro", expect_log=True)
+    text, opened = mount / "g/group.json", []
+    content = text.read_bytes()
+    assert len(content) > MIB
+    with pytest.raises(OSError) as error:
+        for _ in range(300):
+            opened.append(os.open(text, os.O_RDONLY))
+    assert error.value.errno == errno.ENOMEM and len(opened) > 100
+    assert "g: too many large texts are open" in mount.log()
+    for descriptor in opened:
+        os.close(descriptor)
+    wait_until(lambda: can_be_opened(text))
+    assert text.read_bytes() == content
+
+
+def can_be_opened(path):
+    """Descriptors are given up some time after they are closed."""
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except OSError:
+        return False
+    return True

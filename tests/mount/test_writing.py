@@ -802,7 +802,7 @@ def test_a_dataset_that_cannot_be_stored_holds_back_no_other(mounts, tmp_path):
 def test_a_selection_far_behind_costs_no_memory(mounts, tmp_path):
     subprocess.run([BUILD / "sparsectl", "create", tmp_path / "large.h5", "/d", "--dims", "1,30000,30000",
                     "--chunk", "1,512,512", "--dtype", "uint8"], check=True)
-    mount = mounts(tmp_path / "large.h5", "rw", expect_log=True)
+    mount = mounts(tmp_path / "large.h5", "rw", "staging_size=16G", expect_log=True)
 
     def used():
         status = open(f"/proc/{mount.process.pid}/status").read()
@@ -820,6 +820,11 @@ def test_a_selection_far_behind_costs_no_memory(mounts, tmp_path):
         with refused(errno.EINVAL):
             os.fsync(file.fileno())
     assert used() - before < 64 << 20
+    mount.unmount()
+    mount = mounts(tmp_path / "large.h5", "rw", "staging_size=1M", expect_log=True)
+    with open(mount / "d/frames/0.defined", "r+b", 0) as file, refused(errno.ENOSPC):
+        os.pwrite(file.fileno(), b"x", 1 << 32)
+    assert "no room for a selection for frame 0: it would need more than staging_size=1048576" in mount.log()
 
 
 @pytest.mark.parametrize("way", [": > {0}", "truncate -s 0 {0}", "cp /dev/null {0}",
