@@ -67,10 +67,11 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
     struct views *views = NULL;
     entry->opening = true;
     pthread_mutex_unlock(&nodes->lock);
-    char *path = node_path(&entry->node);
-    int error = path ? views_open(node_file(&entry->node), node_address(&entry->node), path,
-                                  nodes->frame_rank, &views)
-                     : -ENOMEM;
+    char *path = NULL;
+    int error = node_whole_path(&entry->node, &path);
+    if (!error)
+        error = views_open(node_file(&entry->node), node_address(&entry->node), path,
+                           nodes->frame_rank, &views);
     free(path);
     if (!error)
         mounted_views_opened(entry->node.mounted);
