@@ -38,6 +38,9 @@ enum node_type {
     NODE_PASSED,     /* and a file in it that is not HDF5 */
 };
 
+/* Bytes of what describes all datasets whose views are open in a mount: fill values, mappings, datatypes. */
+#define NODES_DESCRIBED ((size_t)512 << 20)
+
 /* Bytes of a path in a file: a name of 64 KiB, the longest that there is, and as much above it. */
 #define NODE_MOST_PATH ((size_t)128 << 10)
 
@@ -177,7 +180,8 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
                const struct node **child);
 
 /* The views of a dataset's node, opened on first use, kept open for a while after the last
- * node_put_views. They hold the node until then. Errors of views_open. */
+ * node_put_views. They hold the node until then. Errors of views_open;
+ * -ENOMEM: NODES_DESCRIBED, which is logged. */
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views);
 void node_put_views(struct nodes *nodes, const struct node *node);
 

@@ -170,8 +170,10 @@ static void take_out(struct nodes *nodes, struct entry_of_node *entry, struct en
 {
     if (!entry->is_removed)
         node_unlink(nodes, entry);
-    if (entry->views)
+    if (entry->views) {
         node_remove_idle(nodes, entry);
+        nodes->described -= entry->described_bytes;
+    }
     if (node_is_top(&entry->node) && atomic_load(&entry->node.mounted->keeps_objects))
         forget_objects(nodes, entry->node.mounted);
     HASH_DELETE(hh_number, nodes->by_number, entry);

@@ -44,6 +44,7 @@ struct entry_of_node {
     unsigned users;                    /* of views */
     size_t kept_bytes;                 /* of views while they are idle */
     size_t text_bytes;                 /* of name and target */
+    size_t described_bytes;            /* of what describes the dataset, while views are open */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
 };
 
@@ -69,6 +70,9 @@ struct nodes {
     struct entry_of_node *idle;
     unsigned n_idle;
     size_t idle_bytes;
+    size_t idle_described;        /* bytes of what describes those */
+    size_t described;             /* the same of all views */
+    size_t most_described;        /* NODES_DESCRIBED */
     struct node_attributes *last; /* the attributes that were asked for last */
 };
 

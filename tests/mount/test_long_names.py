@@ -93,3 +93,21 @@ def test_paths_end(mounts, tmp_path):
         os.listdir(directory / "d2")
     assert refused.value.errno == errno.ENAMETOOLONG
     assert "more than 128 KiB" in (mount.root / ".sparsefs/log").read_text()
+
+
+def memory(pid):
+    status = open(f"/proc/{pid}/status", encoding="ascii").read()
+    return int(status.split("VmRSS:")[1].split()[0]) * KIB
+
+
+def test_fill_values_are_not_kept(mounts, tmp_path):
+    """Of elements that are arrays of 60 MiB; each would take four times as much with its JSON."""
+    with h5py.File(tmp_path / "fill.h5", "w", libver="latest") as file:
+        for i in range(4):
+            datatype = h5py.h5t.array_create(h5py.h5t.STD_U8LE, (60 * MIB,))
+            h5py.h5d.create(file.id, b"d%d" % i, datatype, h5py.h5s.create_simple((2,)))
+    mount = mounts(tmp_path / "fill.h5", "ro")
+    before = memory(mount.process.pid)
+    for i in range(4):
+        assert json.loads((mount.root / f"d{i}/dataset.json").read_text())["fill_value"] is None
+    assert memory(mount.process.pid) - before < 128 * MIB + SANITIZER
