@@ -673,7 +673,7 @@ struct sfs_dataset_info {
     struct sfs_type type;
     void *fill;        /* one element in the file's datatype; NULL if type.has_pointers */
     bool fill_is_zero; /* all bytes of it */
-    char *fill_json;   /* the fill value as JSON; NULL if type.has_pointers */
+    char *fill_json;   /* the fill value as JSON; NULL if type.has_pointers, or above 1 MiB */
     enum sfs_layout layout;
     uint64_t chunk_dims[SFS_MAX_RANK]; /* SFS_CHUNKED, SFS_SPARSE */
     size_t n_filters;

@@ -170,7 +170,10 @@ static int print_sparse(struct sfs_dataset *dataset, const struct sums *sums)
     double dense = dense_bytes(info), elements = dense / (double)info->type.size;
     uint64_t stored =
         sums->stored[SELECTION_SECTION] + sums->stored[VALUES_SECTION] + sums->stored[HEAP_SECTION];
-    fprintf(out, "  fill value  %s\n", info->fill_json ? info->fill_json : "none");
+    fprintf(out, "  fill value  %s\n",
+            info->fill_json ? info->fill_json
+            : info->fill    ? "too long to be shown"
+                            : "none");
     print_filters(out, "selections:", info->n_selection_filters, info->selection_filters);
     print_filters(out, "values:", info->n_filters, info->filters);
     if (has_heap(info))

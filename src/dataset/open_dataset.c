@@ -8,6 +8,7 @@
 #include "cache/cache.h"
 #include "common/box.h"
 #include "common/interrupt.h"
+#include "dataset/files_together.h"
 #include "dataset/private.h"
 #include "dataset/read_ahead.h"
 #include "dataset/series.h"
@@ -19,10 +20,23 @@
 #include "layout/sparse.h"
 #include "store/store.h"
 
-#define MAX_UNUSED 256 /* unused datasets that are kept open, with their chunks in the cache */
+/* Unused datasets that are kept open, with their chunks in the cache; and bytes of what describes those
+ * of a file, of which one may have more. */
+#define MAX_UNUSED       256
+#define MAX_UNUSED_BYTES ((size_t)8 << 20)
 
 /* The share of the cache's limit for libhdf5's own cache of the sources of a virtual dataset. */
 #define SOURCES_SHARE 8
+
+/* A decoded datatype takes several times what it is encoded. */
+size_t dataset_described_bytes(const struct sfs_dataset *dataset)
+{
+    const struct sfs_dataset_info *info = &dataset->info;
+    size_t n = sizeof(*dataset) + strlen(dataset->path) + 8 * info->encoded_type.n;
+    n += info->fill && !info->fill_is_zero ? info->type.size : 0;
+    n += info->fill_json ? strlen(info->fill_json) : 0;
+    return n + (dataset->virtual ? virtual_bytes(dataset->virtual) : 0);
+}
 
 static void destroy_dataset(struct sfs_dataset *dataset)
 {
@@ -119,11 +133,15 @@ static int describe_elements(struct sfs_dataset *dataset, struct sfs_dataset_inf
         return -ENOMEM;
     if (header->fill.size > 0)
         memcpy(fill, header->fill.value, header->fill.size);
-    info->fill = fill;
-    info->fill_is_zero = true;
-    for (size_t i = 0; i < size; i++)
-        info->fill_is_zero &= fill[i] == 0;
-    return hdf5_element_json(&owner, type, info->encoded_type.n, fill, &info->fill_json);
+    info->type.size = size;
+    hdf5_info_set_fill(info, fill);
+    if (size > HDF5_MOST_FILL_JSON)
+        return 0;
+    char *json = NULL;
+    error = hdf5_element_json(&owner, type, info->encoded_type.n, info->fill, &json);
+    if (!error)
+        hdf5_info_set_fill_json(info, json);
+    return error;
 }
 
 /* Parameters of the encoding in the file. */
@@ -302,8 +320,7 @@ static int find_or_open(struct sfs_file *file, uint64_t address, const char *pat
     if (!dataset && (*series || !series_is_address(address))) {
         error = add_dataset(file, address, path, series, &dataset, why);
     } else if (dataset && dataset->users == 0) {
-        DL_DELETE(file->unused, dataset);
-        file->n_unused--;
+        dataset_is_used(dataset);
     }
     if (!error && dataset)
         dataset->users++;
@@ -364,12 +381,35 @@ static bool can_go(struct sfs_dataset *dataset)
     return error == 0;
 }
 
+void dataset_is_used(struct sfs_dataset *dataset)
+{
+    struct sfs_file *file = dataset->file;
+    DL_DELETE(file->unused, dataset);
+    file->n_unused--;
+    file->unused_bytes -= dataset->unused_bytes;
+}
+
+static void is_unused(struct sfs_dataset *dataset)
+{
+    struct sfs_file *file = dataset->file;
+    DL_APPEND(file->unused, dataset);
+    file->n_unused++;
+    dataset->unused_bytes = dataset_described_bytes(dataset);
+    file->unused_bytes += dataset->unused_bytes;
+}
+
+/* The last one stays. */
+static bool are_too_many(const struct sfs_file *file)
+{
+    return file->n_unused > MAX_UNUSED ||
+           (file->n_unused > 1 && file->unused_bytes > MAX_UNUSED_BYTES);
+}
+
 struct virtual *dataset_drop(struct sfs_dataset *dataset)
 {
     struct sfs_file *file = dataset->file;
     struct virtual *virtual = dataset->virtual;
-    DL_DELETE(file->unused, dataset);
-    file->n_unused--;
+    dataset_is_used(dataset);
     HASH_DEL(file->datasets, dataset);
     destroy_dataset(dataset);
     return virtual;
@@ -380,17 +420,17 @@ void sfs_dataset_close(struct sfs_dataset *dataset)
     if (!dataset)
         return;
     struct sfs_file *file = dataset->file;
-    struct sfs_dataset *oldest;
-    struct virtual *virtual = NULL;
     pthread_mutex_lock(&file->lock);
-    if (--dataset->users == 0) {
-        DL_APPEND(file->unused, dataset);
-        oldest = file->unused;
-        if (++file->n_unused > MAX_UNUSED && can_go(oldest))
-            virtual = dataset_drop(oldest);
+    bool is_last = --dataset->users == 0;
+    if (is_last)
+        is_unused(dataset);
+    while (is_last && are_too_many(file) && can_go(file->unused)) {
+        struct virtual *virtual = dataset_drop(file->unused);
+        pthread_mutex_unlock(&file->lock);
+        virtual_close(virtual); /* which closes its sources, perhaps in this file */
+        pthread_mutex_lock(&file->lock);
     }
     pthread_mutex_unlock(&file->lock);
-    virtual_close(virtual); /* which closes its sources, perhaps in this file */
 }
 
 /* Closing one closes its sources, which may be in this file: then others that nobody uses are dropped, also the dataset

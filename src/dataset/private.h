@@ -44,6 +44,7 @@ struct sfs_dataset {
     struct slots *slots;         /* sparse: as in the layout; else NULL */
     struct virtual *virtual;     /* it is read from its sources (virtual_dataset.h); else NULL */
     struct series *series;       /* of a followed file: its members; else NULL */
+    size_t unused_bytes;         /* while it is unused: the file's lock */
     struct use use;
     atomic_bool said_missing; /* the missing filter was logged */
     struct {
@@ -133,6 +134,7 @@ struct sfs_file {
     struct sfs_dataset *datasets;  /* all open ones, by address */
     struct sfs_dataset *unused;
     unsigned n_unused;
+    size_t unused_bytes; /* of what describes these */
 };
 
 /* What several files can share. */
@@ -317,6 +319,9 @@ int dataset_put_dims(struct sfs_dataset *dataset, const uint64_t *dims);
 /* Closes an unused dataset; `lock` is held. The caller passes the result to virtual_close without
  * it. */
 struct virtual *dataset_drop(struct sfs_dataset *dataset);
+
+/* It is not among the unused ones any more. The file's lock must be held. */
+void dataset_is_used(struct sfs_dataset *dataset);
 
 /* Of its datatype and its elements. */
 struct hdf5_owner dataset_owner(const struct sfs_dataset *dataset);

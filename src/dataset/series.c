@@ -304,13 +304,16 @@ static int describe(const struct sfs_dataset *member, struct sfs_dataset_info *i
     size_t n = from->encoded_type.n, size = from->type.size;
     void *type = malloc(n);
     info->encoded_type = (struct sfs_encoded){type, n};
-    info->fill = malloc(size);
+    void *fill = malloc(size);
     info->fill_json = from->fill_json ? strdup(from->fill_json) : NULL;
-    if (!type || !info->fill || (from->fill_json && !info->fill_json))
+    if (!type || !fill || (from->fill_json && !info->fill_json)) {
+        free(fill);
         return -ENOMEM;
+    }
     memcpy(type, from->encoded_type.bytes, n);
-    memcpy(info->fill, from->fill, size);
-    info->fill_is_zero = from->fill_is_zero;
+    memcpy(fill, from->fill, size);
+    info->type.size = size;
+    hdf5_info_set_fill(info, fill);
     info->space = SFS_SPACE_SIMPLE;
     info->layout = SFS_VIRTUAL;
     info->rank = from->rank;

@@ -25,8 +25,7 @@ static int hold_series(struct sfs_file *file, struct open_series *held)
         if (!held->dataset || !dataset->series)
             continue;
         if (dataset->users++ == 0) {
-            DL_DELETE(file->unused, dataset);
-            file->n_unused--;
+            dataset_is_used(dataset);
         }
         held->dataset[held->n++] = dataset;
     }

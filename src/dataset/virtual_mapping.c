@@ -607,3 +607,17 @@ void mapping_let_go(struct virtual *virtual, struct known *known)
     pthread_mutex_unlock(&virtual->lock);
     free_known(victim);
 }
+
+size_t virtual_bytes(const struct virtual *virtual)
+{
+    size_t n = virtual->n * sizeof(*virtual->mapping);
+    for (size_t i = 0; i < virtual->n; i++) {
+        const struct mapping *mapping = &virtual->mapping[i];
+        n += (size_t)(mapping->shown.axis ? mapping->shown.rank : 0) * sizeof(*mapping->shown.axis);
+        n += (size_t)(mapping->source.axis ? mapping->source.rank : 0) *
+             sizeof(*mapping->source.axis);
+        n += mapping->file ? strlen(mapping->file) : 0;
+        n += mapping->dataset ? strlen(mapping->dataset) : 0;
+    }
+    return n;
+}

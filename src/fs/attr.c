@@ -141,7 +141,7 @@ static int node_attributes_of(struct mount *mount, const struct node *node, stru
     switch (node->type) {
     case NODE_SYMLINK:
         st->st_mode = S_IFLNK | 0777;
-        st->st_size = (off_t)strlen(node->target);
+        st->st_size = (off_t)node->target_bytes;
         return 0;
     case NODE_DATATYPE:
         error = sfs_datatype_text(node_file(node), node_address(node), &text);

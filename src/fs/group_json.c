@@ -100,9 +100,11 @@ static int write_text(struct mount *mount, const struct node *group, const struc
                       char **text, size_t *n)
 {
     const char *separator = "\n    ";
-    int error = 0;
-    char *path = node_path(group);
-    FILE *out = path ? open_memstream(text, n) : NULL;
+    char *path;
+    int error = node_whole_path(group, &path);
+    if (error)
+        return error;
+    FILE *out = open_memstream(text, n);
     if (out) {
         fputs("{\n  \"path\": ", out);
         json_string(out, path, strlen(path));

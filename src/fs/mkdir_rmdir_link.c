@@ -24,8 +24,11 @@ static int get_group(struct mount *mount, struct inode inode, const struct node 
 /* The HDF5 path of a link in a group; the caller frees it. */
 static int path_of_link(const struct node *group, const char *link, char **path)
 {
-    char *directory = node_path(group);
-    int n = directory ? asprintf(path, "%s/%s", node_is_top(group) ? "" : directory, link) : -1;
+    char *directory;
+    int error = node_whole_path(group, &directory);
+    if (error)
+        return error;
+    int n = asprintf(path, "%s/%s", node_is_top(group) ? "" : directory, link);
     free(directory);
     return n < 0 ? -ENOMEM : 0;
 }
@@ -89,25 +92,37 @@ void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
     }
 }
 
+/* Removes an empty group by its link. */
+static int remove_link(struct mount *mount, const struct node *group, const char *name)
+{
+    char *path;
+    int error = path_of_link(group, name, &path);
+    if (error)
+        return error;
+    error = listings_begin_change(mount->listings, group, name);
+    if (!error) {
+        error = sfs_group_remove(node_file(group), path);
+        listings_end_change(mount->listings, group, name, error ? LINK_UNCHANGED : LINK_REMOVED);
+    }
+    free(path);
+    return error;
+}
+
 /* The tree lock must be held for writing. */
 static int remove_group(struct mount *mount, const struct node *group, const struct node *child)
 {
-    char *path;
-    int error = path_of_link(group, child->name, &path);
+    char *name;
+    int error = node_whole_name(child, &name);
     if (error)
         return error;
-    error = listings_begin_change(mount->listings, group, child->name);
+    error = remove_link(mount, group, name);
     if (!error) {
-        error = sfs_group_remove(node_file(group), path);
-        listings_end_change(mount->listings, group, child->name,
-                            error ? LINK_UNCHANGED : LINK_REMOVED);
+        atomic_fetch_add(&mount->removals, 1);
+        listings_forget(mount->listings, child);
+        error = node_remove(mount->nodes, group, name);
     }
-    free(path);
-    if (error)
-        return error;
-    atomic_fetch_add(&mount->removals, 1);
-    listings_forget(mount->listings, child);
-    return node_remove(mount->nodes, group, child->name);
+    free(name);
+    return error;
 }
 
 void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)

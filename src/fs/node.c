@@ -8,6 +8,8 @@
 #include <utlist.h>
 
 #include "common/clock.h"
+#include "common/log.h"
+#include "fs/escaped_names.h"
 #include "fs/node_table.h"
 
 /* With a root of this type, in this file, which the table refers to from now on. */
@@ -19,6 +21,8 @@ static int create_table(struct mounted_file *mounted, enum node_type type, int f
     if (!nodes)
         return -ENOMEM;
     nodes->frame_rank = frame_rank;
+    nodes->most_long_texts = NODES_LONG_TEXTS;
+    nodes->most_described = NODES_DESCRIBED;
     if (getrandom(&nodes->generation, sizeof(nodes->generation), 0) < 0)
         nodes->generation = (uint32_t)clock_now();
     pthread_mutex_init(&nodes->lock, NULL);
@@ -232,7 +236,7 @@ int node_remove(struct nodes *nodes, const struct node *group, const char *name)
     pthread_mutex_lock(&nodes->lock);
     for (same = entry->object ? entry->object->nodes : NULL; same; same = same->next_same) {
         key->parent = same->node.number;
-        struct entry_of_node *child = node_find(nodes, key, name);
+        struct entry_of_node *child = node_find(nodes, key);
         if (child)
             node_remove_child(nodes, child, &removed);
     }
@@ -249,7 +253,7 @@ int node_add_or_free(struct nodes *nodes, struct entry_of_node **entry,
     struct entry_of_node *made = *entry, *removed = NULL, *gone = NULL;
     int error = 0;
     pthread_mutex_lock(&nodes->lock);
-    struct entry_of_node *there = node_find(nodes, made->key, made->node.name);
+    struct entry_of_node *there = node_find(nodes, made->key);
     if (there && gives_way(&there->node, &made->node)) {
         node_remove_child(nodes, there, &removed);
         there = NULL;
@@ -302,7 +306,7 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
     if (!key)
         return -ENOMEM;
     pthread_mutex_lock(&nodes->lock);
-    struct entry_of_node *entry = node_find(nodes, key, link->name);
+    struct entry_of_node *entry = node_find(nodes, key);
     if (entry)
         node_hold_locked(nodes, entry);
     pthread_mutex_unlock(&nodes->lock);
@@ -342,4 +346,70 @@ char *node_path(const struct node *node)
     if (node_is_top(node))
         strcpy(path, "/");
     return path;
+}
+
+/* The link of a group whose name is shown so. */
+static int find_cut(const struct node *group, const char *shown, char **name)
+{
+    struct sfs_links links;
+    int error = sfs_list(node_file(group), node_address(group), &links);
+    if (error)
+        return error;
+    error = -ENOENT;
+    for (size_t i = 0; i < links.n && error == -ENOENT; i++) {
+        char encoded[NAME_BYTES];
+        if (strlen(links.link[i].name) < NAME_BYTES)
+            continue;
+        link_name_encode(links.link[i].name, false, encoded);
+        if (strcmp(encoded, shown) != 0)
+            continue;
+        *name = strdup(links.link[i].name);
+        error = *name ? 0 : -ENOMEM;
+    }
+    sfs_links_free(&links);
+    return error;
+}
+
+int node_whole_name(const struct node *node, char **name)
+{
+    if (node->is_cut)
+        return find_cut(node->parent, node->name, name);
+    *name = strdup(node->name);
+    return *name ? 0 : -ENOMEM;
+}
+
+static int refuse_path(const struct node *node)
+{
+    static _Atomic uint64_t said;
+    if (log_is_due(&said))
+        log_warning("%s: %.80s...: its path in the file has more than %zu KiB",
+                    sfs_path(node_file(node)), node->name, NODE_MOST_PATH >> 10);
+    return -ENAMETOOLONG;
+}
+
+int node_whole_path(const struct node *node, char **out)
+{
+    size_t n = 0; /* bytes at the end of the path, which is written backwards */
+    int error = 0;
+    char *path = malloc(NODE_MOST_PATH + 1);
+    if (!path)
+        return -ENOMEM;
+    char *end = path + NODE_MOST_PATH;
+    *end = '\0';
+    for (const struct node *i = node; !error && !node_is_top(i); i = i->parent) {
+        char *name = NULL;
+        error = node_whole_name(i, &name);
+        size_t more = error ? 0 : strlen(name);
+        if (!error && more + 1 > NODE_MOST_PATH - n)
+            error = refuse_path(node);
+        if (!error) {
+            memcpy(end - n - more, name, more);
+            n += more + 1;
+            end[-(ptrdiff_t)n] = '/';
+        }
+        free(name);
+    }
+    *out = error ? NULL : strdup(n ? end - n : "/");
+    free(path);
+    return error ? error : *out ? 0 : -ENOMEM;
 }

@@ -16,8 +16,15 @@
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
 
-/* So many nodes that are not in use are kept, at half a kilobyte each. */
-#define NODES_UNHELD 16384
+/* So many nodes that are not in use are kept, at half a kilobyte each, and so many bytes of their names
+ * and targets. */
+#define NODES_UNHELD       16384
+#define NODES_UNHELD_BYTES ((size_t)16 << 20)
+
+/* Nodes that have more bytes of name and target than the first have no more of them together than the
+ * second, in use or not: a small file can have any number of links with the same long target. */
+#define NODE_SHORT_TEXT  256
+#define NODES_LONG_TEXTS ((size_t)512 << 20)
 
 struct nodes;
 
@@ -30,6 +37,12 @@ enum node_type {
     NODE_FOLDER,     /* a directory of the folder that is mounted, */
     NODE_PASSED,     /* and a file in it that is not HDF5 */
 };
+
+/* Bytes of what describes all datasets whose views are open in a mount: fill values, mappings, datatypes. */
+#define NODES_DESCRIBED ((size_t)512 << 20)
+
+/* Bytes of a path in a file: a name of 64 KiB, the longest that there is, and as much above it. */
+#define NODE_MOST_PATH ((size_t)128 << 10)
 
 /* Groups are shown so many levels below the root of their file: each is compared with those above
  * it, and longer paths than half of this Linux does not take anyway. */
@@ -47,8 +60,12 @@ struct node {
     /* The same for all hard links to an object, as long as one of their nodes is in the table or it
      * is kept, and never that of another; not of a symlink. */
     uint64_t object;
-    char *name;     /* the HDF5 link's; "" for the root */
-    char *target;   /* of a symlink */
+    /* The HDF5 link's; "" for the root. is_cut: it is longer than a file name can be, and this is how
+     * it is shown. */
+    const char *name;
+    bool is_cut;
+    char *target;        /* of a symlink; NULL: it has too many bytes to be read, */
+    size_t target_bytes; /* which is how many */
     int unfollowed; /* of an external link that is shown as a symlink: why, a negative errno; or 0 */
     /* What the link leads to could not be read. That may pass: neither we nor the kernel may keep
      * it for an answer. */
@@ -147,16 +164,24 @@ size_t node_same(struct nodes *nodes, const struct node *node, uint32_t **number
  * found. -ENOMEM, and nothing has changed. */
 int node_remove(struct nodes *nodes, const struct node *group, const char *name);
 
-/* The HDF5 path of a node; the caller frees it. NULL: no memory. */
+/* The HDF5 path of a node, for messages: names that were cut are as they are shown; the caller frees it.
+ * NULL: no memory. */
 char *node_path(const struct node *node);
 
+/* The same with whole names, and of the node's link its whole name alone. Names that were cut are looked
+ * for in their groups: never under a lock of the table. The caller frees it. -ENOMEM, errors of sfs_list;
+ * -ENOENT: the link is gone; -ENAMETOOLONG: NODE_MOST_PATH, which is logged. */
+int node_whole_path(const struct node *node, char **path);
+int node_whole_name(const struct node *node, char **name);
+
 /* The child of a group that a link leads to, which the caller holds then. -ENFILE: the table is
- * full. */
+ * full. -ENOMEM: also of its long texts, which is logged. */
 int node_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
                const struct node **child);
 
 /* The views of a dataset's node, opened on first use, kept open for a while after the last
- * node_put_views. They hold the node until then. Errors of views_open. */
+ * node_put_views. They hold the node until then. Errors of views_open;
+ * -ENOMEM: NODES_DESCRIBED, which is logged. */
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views);
 void node_put_views(struct nodes *nodes, const struct node *node);
 

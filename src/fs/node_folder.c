@@ -37,7 +37,8 @@ static bool is_still(const struct node *node, enum node_type type, const struct 
                      const char *target)
 {
     return node->type == type && mounted_is(node->mounted, st) &&
-           (type != NODE_SYMLINK || strcmp(node->target, target) == 0);
+           (type != NODE_SYMLINK ||
+            (node->target && target ? strcmp(node->target, target) == 0 : node->target == target));
 }
 
 /* Whether what is found in the folder now is something else. */
@@ -59,11 +60,10 @@ static int make_node(struct nodes *nodes, const struct node *directory,
     if (!error) {
         (*out)->node.type = types[found->kind];
         (*out)->node.level = 0;
-        (*out)->node.target = found->kind == FOLDER_SYMLINK ? strdup(found->target) : NULL;
-    }
-    if (!error && found->kind == FOLDER_SYMLINK && !(*out)->node.target) {
-        node_free(*out);
-        error = -ENOMEM;
+        if (found->kind == FOLDER_SYMLINK)
+            error = node_make_symlink(*out, strdup(found->target));
+        if (error)
+            node_free(*out);
     }
     mounted_unref(mounted);
     free(path);
@@ -79,7 +79,7 @@ static struct entry_of_node *hold_same(struct nodes *nodes, const struct node *d
     if (!key)
         return NULL;
     pthread_mutex_lock(&nodes->lock);
-    struct entry_of_node *entry = node_find(nodes, key, found->name);
+    struct entry_of_node *entry = node_find(nodes, key);
     if (entry && !is_still(&entry->node, types[found->kind], found->st, found->target))
         entry = NULL;
     if (entry)
@@ -111,7 +111,7 @@ void node_folder_forget(struct nodes *nodes, const struct node *directory, const
     if (!key)
         return;
     pthread_mutex_lock(&nodes->lock);
-    struct entry_of_node *found = node_find(nodes, key, name);
+    struct entry_of_node *found = node_find(nodes, key);
     if (found)
         node_remove_child(nodes, found, &removed);
     node_put_removed(nodes, removed, &gone);

@@ -1,5 +1,7 @@
 /* Making nodes: what a link leads to. Needs no lock of the table: the nodes are not in it yet. */
 #include <errno.h>
+#include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,23 +18,32 @@ void node_free(struct entry_of_node *entry)
     if (entry->views)
         mounted_views_closed(entry->node.mounted);
     mounted_unref(entry->node.mounted);
-    free(entry->node.name);
     free(entry->node.target);
     free(entry->key);
     free(entry);
 }
 
-size_t node_key_bytes(const char *name)
+size_t node_key_bytes(const struct node_key *key)
 {
-    return sizeof(struct node_key) + strlen(name);
+    return offsetof(struct node_key, name) + strlen(key->name);
+}
+
+static bool is_too_long(const char *name)
+{
+    return strlen(name) >= NAME_BYTES;
 }
 
 struct node_key *node_new_key(const struct node *parent, const char *name)
 {
-    struct node_key *key = malloc(node_key_bytes(name));
+    char shown[NAME_BYTES];
+    if (is_too_long(name)) {
+        link_name_encode(name, false, shown);
+        name = shown;
+    }
+    struct node_key *key = malloc(sizeof(*key) + strlen(name) + 1);
     if (key) {
         key->parent = parent ? parent->number : UINT32_MAX;
-        memcpy(key->name, name, strlen(name));
+        strcpy(key->name, name);
     }
     return key;
 }
@@ -44,11 +55,12 @@ int node_new(const struct node *parent, const char *name, struct mounted_file *f
     if (!entry)
         return -ENOMEM;
     entry->key = node_new_key(parent, name);
-    entry->node.name = strdup(name);
-    if (!entry->key || !entry->node.name) {
+    if (!entry->key) {
         node_free(entry);
         return -ENOMEM;
     }
+    entry->node.name = entry->key->name;
+    entry->node.is_cut = is_too_long(name);
     entry->node.parent = parent;
     entry->node.level = parent ? parent->level + 1 : 0;
     entry->node.mounted = file;
@@ -57,11 +69,18 @@ int node_new(const struct node *parent, const char *name, struct mounted_file *f
     return 0;
 }
 
-static int make_symlink(struct entry_of_node *entry, char *target)
+int node_make_symlink(struct entry_of_node *entry, char *target)
 {
+    if (!target)
+        return -ENOMEM;
     entry->node.type = NODE_SYMLINK;
+    entry->node.target_bytes = strlen(target);
+    if (entry->node.target_bytes >= PATH_MAX) { /* the kernel has no room for it */
+        free(target);
+        target = NULL;
+    }
     entry->node.target = target;
-    return target ? 0 : -ENOMEM;
+    return 0;
 }
 
 static const enum node_type types[] = {
@@ -74,7 +93,7 @@ static int make_object(struct entry_of_node *entry, struct mounted_file *file, u
     for (const struct node *n = entry->node.parent; n; n = n->parent, levels++) {
         if (n->mounted != file || node_address(n) != address)
             continue;
-        return make_symlink(entry, link_target_write(levels, "", "", false));
+        return node_make_symlink(entry, link_target_write(levels, "", "", false));
     }
 
     enum sfs_object_type type;
@@ -86,7 +105,7 @@ static int make_object(struct entry_of_node *entry, struct mounted_file *file, u
     if (error == -ENOMEM || error == -EBUSY || error == -ESTALE || error == -EINTR)
         return error;
     if (!error && type == SFS_GROUP && entry->node.level > NODE_MOST_LEVELS)
-        return make_symlink(entry, strdup(NAME_TOO_DEEP));
+        return node_make_symlink(entry, strdup(NAME_TOO_DEEP));
     entry->node.type = error ? NODE_UNREADABLE : types[type];
     entry->node.is_doubtful = error != 0;
     return 0;
@@ -132,7 +151,7 @@ static int make_link_in_folder(struct entry_of_node *entry, const struct sfs_lin
     entry->node.is_doubtful = error; /* it may come */
     entry->node.unfollowed = error;
     free(file);
-    return make_symlink(entry, error ? link_target_of_external(link) : target);
+    return node_make_symlink(entry, error ? link_target_of_external(link) : target);
 }
 
 /* Follows an external link to its object; a link that leads nowhere, or out of the folder of the
@@ -154,7 +173,7 @@ static int make_external(struct nodes *nodes, struct entry_of_node *entry,
         tell_external(entry, link, error);
     entry->node.is_doubtful = error && error != -ENOENT && error != -EXDEV;
     entry->node.unfollowed = error;
-    return error ? make_symlink(entry, link_target_of_external(link))
+    return error ? node_make_symlink(entry, link_target_of_external(link))
                  : make_object(entry, mounted, address);
 }
 
@@ -168,7 +187,7 @@ static int make_followed(struct entry_of_node *entry, const struct sfs_link *lin
     if (error == -ENOMEM || error == -EINTR)
         return error;
     entry->node.is_doubtful = error && error != -ENOENT;
-    return error ? make_symlink(entry, link_target_of_path(parent, link->target))
+    return error ? node_make_symlink(entry, link_target_of_path(parent, link->target))
                  : make_object(entry, parent->mounted, address);
 }
 
@@ -182,10 +201,10 @@ int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs
     case SFS_LINK_SOFT:
         if (!nodes->folder_files && parent->mounted != nodes->files && link->target[0] == '/')
             return make_followed(entry, link);
-        return make_symlink(entry, link_target_of_path(parent, link->target));
+        return node_make_symlink(entry, link_target_of_path(parent, link->target));
     case SFS_LINK_EXTERNAL:
         return make_external(nodes, entry, link);
     default:
-        return make_symlink(entry, strdup(NAME_USER_DEFINED));
+        return node_make_symlink(entry, strdup(NAME_USER_DEFINED));
     }
 }

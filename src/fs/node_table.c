@@ -5,6 +5,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "common/log.h"
 #include "fs/inode.h"
 #include "fs/node_table.h"
 
@@ -64,6 +65,7 @@ void node_hold_locked(struct nodes *nodes, struct entry_of_node *entry)
     if (entry->holds++ > 0)
         return;
     nodes->n_unheld--;
+    nodes->unheld_bytes -= entry->text_bytes;
     if (entry->children == 0)
         DL_DELETE2(nodes->unused, entry, prev_unused, next_unused);
 }
@@ -89,11 +91,34 @@ static int take_number(struct nodes *nodes, struct node *node)
     return 0;
 }
 
+static size_t long_text(const struct entry_of_node *entry)
+{
+    return entry->text_bytes > NODE_SHORT_TEXT ? entry->text_bytes : 0;
+}
+
+static int count_text(struct nodes *nodes, struct entry_of_node *entry)
+{
+    static _Atomic uint64_t said;
+    entry->text_bytes =
+        strlen(entry->node.name) + (entry->node.target ? entry->node.target_bytes : 0);
+    if (long_text(entry) <= nodes->most_long_texts - nodes->long_texts)
+        return 0;
+    if (log_is_due(&said))
+        log_warning(
+            "%s: links are not shown: long targets of those that the kernel knows would take "
+            "more than %zu MiB",
+            node_file(&entry->node) ? sfs_path(node_file(&entry->node)) : "",
+            nodes->most_long_texts >> 20);
+    return -ENOMEM;
+}
+
 int node_add(struct nodes *nodes, struct entry_of_node *entry)
 {
     bool has_object = entry->node.type != NODE_SYMLINK && !node_is_of_folder(&entry->node);
-    int error = take_number(nodes, &entry->node);
-    if (!has_object)
+    int error = count_text(nodes, entry);
+    if (!error)
+        error = take_number(nodes, &entry->node);
+    if (!error && !has_object)
         entry->node.object = nodes->n_objects++;
     if (!error && has_object)
         error = add_to_object(nodes, entry);
@@ -102,12 +127,13 @@ int node_add(struct nodes *nodes, struct entry_of_node *entry)
     HASH_ADD(hh_number, nodes->by_number, node.number, sizeof(entry->node.number), entry);
     if (hash_failed())
         goto failed;
-    HASH_ADD_KEYPTR(hh, nodes->by_key, entry->key, node_key_bytes(entry->node.name), entry);
+    HASH_ADD_KEYPTR(hh, nodes->by_key, entry->key, node_key_bytes(entry->key), entry);
     if (hash_failed()) {
         HASH_DELETE(hh_number, nodes->by_number, entry);
         goto failed;
     }
     entry->holds = 1;
+    nodes->long_texts += long_text(entry);
     if (entry->node.parent)
         parent_of(entry)->children++;
     return 0;
@@ -144,12 +170,16 @@ static void take_out(struct nodes *nodes, struct entry_of_node *entry, struct en
 {
     if (!entry->is_removed)
         node_unlink(nodes, entry);
-    if (entry->views)
+    if (entry->views) {
         node_remove_idle(nodes, entry);
+        nodes->described -= entry->described_bytes;
+    }
     if (node_is_top(&entry->node) && atomic_load(&entry->node.mounted->keeps_objects))
         forget_objects(nodes, entry->node.mounted);
     HASH_DELETE(hh_number, nodes->by_number, entry);
     nodes->n_unheld--;
+    nodes->unheld_bytes -= entry->text_bytes;
+    nodes->long_texts -= long_text(entry);
     parent_of(entry)->children--;
     LL_PREPEND2(*gone, entry, next_unused);
 }
@@ -174,8 +204,10 @@ void node_put_locked(struct nodes *nodes, struct entry_of_node *entry, struct en
     if (--entry->holds > 0)
         return;
     nodes->n_unheld++;
+    nodes->unheld_bytes += entry->text_bytes;
     let_go(nodes, entry, gone);
-    while (nodes->n_unheld > NODES_UNHELD && nodes->unused) {
+    while ((nodes->n_unheld > NODES_UNHELD || nodes->unheld_bytes > NODES_UNHELD_BYTES) &&
+           nodes->unused) {
         entry = nodes->unused;
         DL_DELETE2(nodes->unused, entry, prev_unused, next_unused);
         take_out(nodes, entry, gone);
@@ -192,9 +224,9 @@ void nodes_free_gone(struct entry_of_node *gone)
     }
 }
 
-struct entry_of_node *node_find(struct nodes *nodes, const struct node_key *key, const char *name)
+struct entry_of_node *node_find(struct nodes *nodes, const struct node_key *key)
 {
     struct entry_of_node *entry;
-    HASH_FIND(hh, nodes->by_key, key, node_key_bytes(name), entry);
+    HASH_FIND(hh, nodes->by_key, key, node_key_bytes(key), entry);
     return entry;
 }

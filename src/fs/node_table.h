@@ -10,7 +10,7 @@
 
 struct node_key {
     uint32_t parent;
-    char name[]; /* without a NUL in the hash key */
+    char name[]; /* as the node has it; its NUL is not hashed */
 };
 
 struct object_key {
@@ -43,6 +43,8 @@ struct entry_of_node {
     bool opening;                      /* a thread is opening views, without the lock */
     unsigned users;                    /* of views */
     size_t kept_bytes;                 /* of views while they are idle */
+    size_t text_bytes;                 /* of name and target */
+    size_t described_bytes;            /* of what describes the dataset, while views are open */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
 };
 
@@ -59,12 +61,18 @@ struct nodes {
     uint32_t generation;          /* of a node with that number */
     struct entry_of_node *by_key; /* but those whose link was removed */
     struct entry_of_node *unused; /* without holds and children, unused longest first */
-    unsigned n_unheld;            /* without holds, with children or not */
+    unsigned n_unheld;            /* without holds, with children or not, */
+    size_t unheld_bytes;          /* and of their texts */
+    size_t long_texts;            /* bytes of all texts above NODE_SHORT_TEXT */
+    size_t most_long_texts;       /* NODES_LONG_TEXTS */
     struct object *by_object;
     uint64_t n_objects; /* that there ever were */
     struct entry_of_node *idle;
     unsigned n_idle;
     size_t idle_bytes;
+    size_t idle_described;        /* bytes of what describes those */
+    size_t described;             /* the same of all views */
+    size_t most_described;        /* NODES_DESCRIBED */
     struct node_attributes *last; /* the attributes that were asked for last */
 };
 
@@ -74,10 +82,13 @@ int node_new(const struct node *parent, const char *name, struct mounted_file *f
              struct entry_of_node **out);
 void node_free(struct entry_of_node *entry);
 
-/* node_make.c: by which a node is found below its parent, to be freed; NULL: no memory. And its
- * bytes. */
+/* node_make.c: makes it a symlink, and takes the target over; NULL: -ENOMEM. */
+int node_make_symlink(struct entry_of_node *entry, char *target);
+
+/* node_make.c: by which the node of a link is found below its parent, to be freed; NULL: no memory. And
+ * its bytes. */
 struct node_key *node_new_key(const struct node *parent, const char *name);
-size_t node_key_bytes(const char *name);
+size_t node_key_bytes(const struct node_key *key);
 
 /* node_make.c: finds out what the link of a new node leads to. Without the lock. -ENOMEM, -EBUSY,
  * -ESTALE; what else cannot be read is NODE_UNREADABLE, or a symlink, and doubtful. */
@@ -91,7 +102,7 @@ int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *na
 /* node_table.c: by number, removed or not, and by key; NULL: there is none. The lock must be held,
  * here and in what follows. */
 struct entry_of_node *node_find_number(struct nodes *nodes, uint32_t number);
-struct entry_of_node *node_find(struct nodes *nodes, const struct node_key *key, const char *name);
+struct entry_of_node *node_find(struct nodes *nodes, const struct node_key *key);
 
 /* node_table.c: gives a node its number and place; it is the caller's to hold. -ENFILE, -ENOMEM. */
 int node_add(struct nodes *nodes, struct entry_of_node *entry);

@@ -2,13 +2,19 @@
  * last. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <utlist.h>
 
 #include "common/interrupt.h"
+#include "common/log.h"
+#include "dataset/files_together.h"
 #include "fs/node_table.h"
 
 #define MAX_IDLE_VIEWS 256
 #define MAX_IDLE_BYTES ((size_t)32 << 20) /* kept by all idle views */
+
+/* Bytes of what describes the datasets of all idle views, but for the one that was used last. */
+#define MAX_IDLE_DESCRIBED ((size_t)32 << 20)
 
 struct node_attributes {
     atomic_uint users;
@@ -21,6 +27,7 @@ static void append_idle(struct nodes *nodes, struct entry_of_node *entry)
 {
     entry->kept_bytes = views_kept_bytes(entry->views);
     nodes->idle_bytes += entry->kept_bytes;
+    nodes->idle_described += entry->described_bytes;
     nodes->n_idle++;
     DL_APPEND(nodes->idle, entry);
 }
@@ -30,6 +37,7 @@ void node_remove_idle(struct nodes *nodes, struct entry_of_node *entry)
     DL_DELETE(nodes->idle, entry);
     nodes->n_idle--;
     nodes->idle_bytes -= entry->kept_bytes;
+    nodes->idle_described -= entry->described_bytes;
 }
 
 /* The lock must be held; it is dropped. Whoever closes the file meanwhile waits for its views; it
@@ -39,6 +47,7 @@ static void close_idle(struct nodes *nodes, struct entry_of_node *entry)
     struct views *views = entry->views;
     struct mounted_file *mounted = entry->node.mounted;
     node_remove_idle(nodes, entry);
+    nodes->described -= entry->described_bytes;
     entry->views = NULL;
     mounted_ref(mounted);
     pthread_mutex_unlock(&nodes->lock);
@@ -60,6 +69,26 @@ void nodes_close_views(struct nodes *nodes, const struct mounted_file *file)
     pthread_mutex_unlock(&nodes->lock);
 }
 
+/* Counts what describes a dataset that was opened. The lock must be held; it may be dropped. */
+static int count_described(struct nodes *nodes, struct entry_of_node *entry, size_t n)
+{
+    static _Atomic uint64_t said;
+    while (nodes->described + n > nodes->most_described && nodes->idle)
+        close_idle(nodes, nodes->idle);
+    if (nodes->described + n <= nodes->most_described) {
+        entry->described_bytes = n;
+        nodes->described += n;
+        return 0;
+    }
+    if (log_is_due(&said))
+        log_warning("%s: %s: fill values, mappings and datatypes of the datasets that are open "
+                    "would take more "
+                    "than %zu MiB",
+                    sfs_path(node_file(&entry->node)), entry->node.name,
+                    nodes->most_described >> 20);
+    return -ENOMEM;
+}
+
 /* Opens the views of a node; other threads that want them wait. The lock must be held; it is
  * dropped. */
 static int open_views(struct nodes *nodes, struct entry_of_node *entry)
@@ -67,14 +96,24 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
     struct views *views = NULL;
     entry->opening = true;
     pthread_mutex_unlock(&nodes->lock);
-    char *path = node_path(&entry->node);
-    int error = path ? views_open(node_file(&entry->node), node_address(&entry->node), path,
-                                  nodes->frame_rank, &views)
-                     : -ENOMEM;
-    free(path);
+    char *path = NULL;
+    int error = node_whole_path(&entry->node, &path);
     if (!error)
-        mounted_views_opened(entry->node.mounted);
+        error = views_open(node_file(&entry->node), node_address(&entry->node), path,
+                           nodes->frame_rank, &views);
+    free(path);
+    size_t n = error ? 0 : dataset_described_bytes(views->dataset) + strlen(views->path);
     pthread_mutex_lock(&nodes->lock);
+    if (!error)
+        error = count_described(nodes, entry, n);
+    if (error) {
+        pthread_mutex_unlock(&nodes->lock);
+        views_close(views);
+        views = NULL;
+        pthread_mutex_lock(&nodes->lock);
+    } else {
+        mounted_views_opened(entry->node.mounted);
+    }
     entry->views = views;
     entry->opening = false;
     pthread_cond_broadcast(&nodes->opened);
@@ -113,7 +152,8 @@ void node_put_views(struct nodes *nodes, const struct node *node)
     if (--entry->users == 0)
         append_idle(nodes, entry);
     node_put_locked(nodes, entry, &gone);
-    while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES)
+    while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES ||
+           (nodes->n_idle > 1 && nodes->idle_described > MAX_IDLE_DESCRIBED))
         close_idle(nodes, nodes->idle);
     pthread_mutex_unlock(&nodes->lock);
     nodes_free_gone(gone);

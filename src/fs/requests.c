@@ -87,7 +87,7 @@ static void on_readlink(fuse_req_t request, fuse_ino_t number)
     const struct node *node = node_get(mount_of(request)->nodes, inode_unpack(number).node);
     if (!node || node->type != NODE_SYMLINK)
         fuse_reply_err(request, EINVAL);
-    else if (strlen(node->target) >= PATH_MAX) /* the kernel has no room for it */
+    else if (!node->target)
         fuse_reply_err(request, ENAMETOOLONG);
     else
         fuse_reply_readlink(request, node->target);

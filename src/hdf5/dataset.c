@@ -1,8 +1,10 @@
 /* Datasets: their description, where their chunks are, and reading through libhdf5. */
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "common/box.h"
 #include "hdf5/local.h"
@@ -19,6 +21,55 @@ static void free_filters(size_t n, struct sfs_filter *filters)
     free(filters);
 }
 
+/* ---- Fill values ---- */
+
+#define LARGE_FILL ((size_t)64 << 10)
+
+/* Read-only memory that nothing was written to: the kernel has one page for all of it. */
+static void *zeros;
+static pthread_once_t zeros_once = PTHREAD_ONCE_INIT;
+
+static void map_zeros(void)
+{
+    zeros = mmap(NULL, HDF5_MOST_ELEMENT_BYTES, PROT_READ,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (zeros == MAP_FAILED)
+        zeros = NULL;
+}
+
+static bool is_zero(const char *bytes, size_t n)
+{
+    return n == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0);
+}
+
+static void free_fill(void *fill)
+{
+    if (fill != zeros)
+        free(fill);
+}
+
+void hdf5_info_set_fill(struct sfs_dataset_info *info, void *fill)
+{
+    size_t size = info->type.size;
+    info->fill = fill;
+    info->fill_is_zero = is_zero(fill, size);
+    if (!info->fill_is_zero || size < LARGE_FILL || size > HDF5_MOST_ELEMENT_BYTES)
+        return;
+    pthread_once(&zeros_once, map_zeros);
+    if (!zeros)
+        return;
+    info->fill = zeros;
+    free(fill);
+}
+
+void hdf5_info_set_fill_json(struct sfs_dataset_info *info, char *json)
+{
+    bool may = json && strlen(json) <= HDF5_MOST_FILL_JSON;
+    if (!may)
+        free(json);
+    info->fill_json = may ? json : NULL;
+}
+
 void hdf5_info_free(struct sfs_dataset_info *info)
 {
     if (!info)
@@ -26,7 +77,7 @@ void hdf5_info_free(struct sfs_dataset_info *info)
     free_filters(info->n_filters, info->filters);
     free_filters(info->n_selection_filters, info->selection_filters);
     free_filters(info->n_heap_filters, info->heap_filters);
-    free(info->fill);
+    free_fill(info->fill);
     free(info->fill_json);
     free((void *)info->encoded_type.bytes);
     hdf5_type_free(&info->type);
@@ -98,17 +149,22 @@ static int describe_fill(hid_t dcpl, hid_t type, struct sfs_dataset_info *info)
     H5D_fill_value_t defined;
     if (info->type.size > HDF5_MOST_ELEMENT_BYTES)
         return library_failed_because(-EIO, "its elements have too many bytes");
-    info->fill = calloc(1, info->type.size);
-    if (!info->fill)
+    void *fill = calloc(1, info->type.size);
+    if (!fill)
         return -ENOMEM;
-    if (H5Pfill_value_defined(dcpl, &defined) < 0)
+    bool is_read =
+        H5Pfill_value_defined(dcpl, &defined) >= 0 &&
+        (defined != H5D_FILL_VALUE_USER_DEFINED || H5Pget_fill_value(dcpl, type, fill) >= 0);
+    hdf5_info_set_fill(info, fill);
+    if (!is_read)
         return library_failed(-EIO);
-    if (defined == H5D_FILL_VALUE_USER_DEFINED && H5Pget_fill_value(dcpl, type, info->fill) < 0)
-        return library_failed(-EIO);
-    info->fill_is_zero = true;
-    for (size_t i = 0; i < info->type.size; i++)
-        info->fill_is_zero &= ((const char *)info->fill)[i] == 0;
-    return element_json(type, info->fill, &info->fill_json);
+    if (info->type.size > HDF5_MOST_FILL_JSON)
+        return 0;
+    char *json = NULL;
+    int error = element_json(type, info->fill, &json);
+    if (!error)
+        hdf5_info_set_fill_json(info, json);
+    return error;
 }
 
 /* Of contiguous elements; UINT64_MAX: they have no place yet, or no bytes. libhdf5 1.10 adds the

@@ -23,6 +23,9 @@ struct store;
  * megapixels as arrays are such elements. */
 #define HDF5_MOST_ELEMENT_BYTES ((size_t)64 << 20)
 
+/* The most bytes of a fill value of which there is JSON, and of that. */
+#define HDF5_MOST_FILL_JSON ((size_t)1 << 20)
+
 #define HDF5_LINES UINT64_MAX
 #define HDF5_JSON  (UINT64_MAX - 1)
 
@@ -177,6 +180,12 @@ void hdf5_mappings_free(struct hdf5_mappings *mappings);
 int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
                        uint64_t *data_address);
 void hdf5_info_free(struct sfs_dataset_info *info);
+
+/* Takes over one element of the datatype, in malloc's memory, as the fill value: says whether it is zero.
+ * Large ones of zeros have their memory in common. And its JSON, unless it has more than
+ * HDF5_MOST_FILL_JSON. */
+void hdf5_info_set_fill(struct sfs_dataset_info *info, void *fill);
+void hdf5_info_set_fill_json(struct sfs_dataset_info *info, char *json);
 
 /* Where the chunk that begins at element coordinates `start` is stored. */
 struct hdf5_chunk {

@@ -211,15 +211,14 @@ static int describe_fill(const struct plain_dataset *dataset, struct sfs_dataset
     size_t size = dataset->type.size;
     if (size > DIRECT_MOST_ELEMENT)
         return -EAGAIN;
-    char *fill = info->fill = calloc(1, size);
+    char *fill = calloc(1, size);
     if (!fill)
         return -ENOMEM;
     if (dataset->fill.size > 0)
         memcpy(fill, dataset->fill.value, size);
-    info->fill_is_zero = true;
-    for (size_t i = 0; i < size; i++)
-        info->fill_is_zero &= fill[i] == 0;
-    return direct_element_json(&dataset->type, fill, &info->fill_json);
+    info->type.size = size;
+    hdf5_info_set_fill(info, fill);
+    return direct_element_json(&dataset->type, info->fill, &info->fill_json);
 }
 
 static void describe_layout(struct plain_dataset *dataset, struct sfs_dataset_info *info,

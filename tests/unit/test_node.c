@@ -4,6 +4,7 @@
 #include "diamond.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -454,7 +455,86 @@ static void places_hold(void **state)
     close_table(table);
 }
 
-TEST_MAIN(cmocka_unit_test(what_nobody_uses_goes), cmocka_unit_test(the_kernel_may_keep_all),
+/* A child of the root, looked up as the kernel does; the number of it. */
+static int look_up_soft(struct table table, unsigned i, const char *target, uint32_t *number)
+{
+    char name[16];
+    const struct node *child;
+    snprintf(name, sizeof(name), "soft%u", i);
+    const struct sfs_link link = {.type = SFS_LINK_SOFT, .name = name, .target = (char *)target};
+    int error = node_child(table.nodes, root_of(table), &link, &child);
+    if (!error) {
+        *number = child->number;
+        node_looked_up(table.nodes, *number, 1);
+        node_put(table.nodes, *number);
+    }
+    return error;
+}
+
+/* Together no more than the limit while they are known; short ones always are. */
+static void long_targets_have_a_limit(void **state)
+{
+    (void)state;
+    enum { MOST = 100 };
+    struct table table = open_table();
+    char target[1001], longer[PATH_MAX + 1];
+    uint32_t numbers[MOST + 1], number = 0;
+    for (size_t i = 0; i < sizeof(longer) - 1; i++) /* no part of it is cut */
+        longer[i] = i % 100 == 99 ? '/' : 'l';
+    for (size_t i = 0; i < sizeof(target) - 1; i++)
+        target[i] = i % 100 == 99 ? '/' : 't';
+    longer[sizeof(longer) - 1] = target[sizeof(target) - 1] = '\0';
+    table.nodes->most_long_texts = MOST * 1000;
+    unsigned n = 0;
+    while (n <= MOST && look_up_soft(table, n, target, &numbers[n]) == 0)
+        n++;
+    assert_in_range(n, MOST - 10, MOST);
+    assert_int_equal(look_up_soft(table, n, target, &number), -ENOMEM);
+    assert_int_equal(look_up_soft(table, MOST + 1, "short", &number), 0);
+    assert_int_equal(look_up_soft(table, MOST + 2, longer, &number), 0);
+    assert_null(node_get(table.nodes, number)->target);
+    assert_true(node_get(table.nodes, number)->target_bytes >= PATH_MAX);
+    for (unsigned i = 0; i < n; i++)
+        node_forgotten(table.nodes, numbers[i], 1);
+    struct node *group = (struct node *)root_of(table);
+    assert_int_equal(node_remove(table.nodes, group, "soft0"), 0);
+    assert_int_equal(look_up_soft(table, n, target, &number), 0);
+    close_table(table);
+}
+
+/* What is kept of them is what is shown; the rest is looked up. */
+static void long_names_are_kept_as_they_are_shown(void **state)
+{
+    (void)state;
+    char name[1001], *whole;
+    struct table table;
+    const struct node *child;
+    struct sfs_links links;
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    assert_int_equal(sfs_create("names.h5", NULL, &table.file), 0);
+    char path[sizeof(name) + 1];
+    snprintf(path, sizeof(path), "/%s", name);
+    assert_int_equal(sfs_group_create(table.file, path), 0);
+    assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
+    assert_int_equal(sfs_list(table.file, sfs_root(table.file), &links), 0);
+    assert_int_equal(links.n, 1);
+    assert_int_equal(node_child(table.nodes, root_of(table), &links.link[0], &child), 0);
+    sfs_links_free(&links);
+    assert_in_range(strlen(child->name), 1, 255);
+    assert_int_equal(node_whole_name(child, &whole), 0);
+    assert_string_equal(whole, name);
+    free(whole);
+    assert_int_equal(node_whole_path(child, &whole), 0);
+    assert_string_equal(whole, path);
+    free(whole);
+    node_put(table.nodes, child->number);
+    close_table(table);
+}
+
+TEST_MAIN(cmocka_unit_test(long_targets_have_a_limit),
+          cmocka_unit_test(long_names_are_kept_as_they_are_shown),
+          cmocka_unit_test(what_nobody_uses_goes), cmocka_unit_test(the_kernel_may_keep_all),
           cmocka_unit_test(what_is_used_stays), cmocka_unit_test(forgetting_too_much),
           cmocka_unit_test(a_number_is_not_given_again_at_once),
           cmocka_unit_test(a_number_that_is_given_again_has_another_generation),

@@ -512,7 +512,7 @@ static void find_without_descriptors(bool for_others)
     struct store *top, *linked;
     const struct store_reach reach = {.for_others = for_others};
     begin();
-    assert_int_equal(system("cp a/b/f a/f && touch a/b/name"), 0);
+    assert_int_equal(system("cp a/b/f a/f && touch a/b/name && chmod 600 a/f a/b/f"), 0);
     assert_int_equal(store_open("a/f", &top), 0);
     assert_int_equal(store_set_reach(top, &reach), 0);
     assert_int_equal(store_open("a/b/f", &linked), 0);

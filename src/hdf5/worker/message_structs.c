@@ -344,7 +344,8 @@ static int check_layout(const struct sfs_type *type, const struct sfs_encoded *e
 
 static int take_elements(struct cursor *cursor, struct sfs_dataset_info *out)
 {
-    void *encoded = NULL;
+    void *encoded = NULL, *fill = NULL;
+    char *json = NULL;
     size_t n;
     int error = take_type(cursor, &out->type);
     if (!error)
@@ -355,12 +356,13 @@ static int take_elements(struct cursor *cursor, struct sfs_dataset_info *out)
     if (!error && out->type.has_pointers)
         return take_uint(cursor, 0) == 0 ? take_string(cursor, false, &out->fill_json) : -EIO;
     if (!error)
-        error = take_copy(cursor, out->type.size, &out->fill, &n);
+        error = take_copy(cursor, out->type.size, &fill, &n);
+    if (!error) {
+        hdf5_info_set_fill(out, fill);
+        error = take_string(cursor, false, &json);
+    }
     if (!error)
-        error = take_string(cursor, true, &out->fill_json);
-    out->fill_is_zero = !error;
-    for (size_t i = 0; !error && i < out->type.size; i++)
-        out->fill_is_zero &= ((const char *)out->fill)[i] == 0;
+        hdf5_info_set_fill_json(out, json);
     return error;
 }
 
