@@ -79,8 +79,8 @@ int io_open_at(int folder, const char *name, int flags)
 {
     const struct open_how how = {.flags = (unsigned)(flags | IO_OPEN_AT),
                                  .resolve = RESOLVE_NO_XDEV};
-    int fd = (int)TEMP_FAILURE_RETRY(syscall(SYS_openat2, folder, name, &how, sizeof(how)));
-    /* Older kernels do not have it, some containers do not allow it. */
+    int fd = (int)TEMP_FAILURE_RETRY(syscall(__NR_openat2, folder, name, &how, sizeof(how)));
+    /* Older kernels do not have it, some containers do not allow it. glibc before 2.32 has no name for it. */
     if (fd < 0 && (errno == ENOSYS || errno == EPERM))
         fd = TEMP_FAILURE_RETRY(openat(folder, name, flags | IO_OPEN_AT));
     return fd < 0 ? -errno : fd;
