@@ -33,7 +33,7 @@ struct staged {
     const struct node *node;
     struct views *views;
     unsigned writers;
-    unsigned users; /* besides, that truncate it by name */
+    unsigned users;        /* besides, that truncate it by name */
     pthread_mutex_t order; /* held while something of it is applied, or read to begin with; taken
                             * before the lock of the table */
     atomic_bool waits;     /* something is to be applied; read without the lock */
@@ -374,12 +374,10 @@ int staging_apply(struct staging *staging, struct staged *staged, bool *changed)
 int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool again,
                   bool *changed, bool *closing)
 {
-    int error = 0;
     *changed = *closing = false;
-    if (atomic_load(&staged->waits))
-        error = enter(staging, staged);
-    else
+    if (!atomic_load(&staged->waits))
         return 0;
+    int error = enter(staging, staged);
     if (error)
         return error;
     if (staged->is_staged && staged->is_written && wrote)
@@ -532,8 +530,7 @@ static bool may_collect(const struct staging *staging, const struct staged *stag
 }
 
 /* Begins to collect, with what was written before; the lock is dropped meanwhile. Who does not begin with
- * the first byte goes on
- * behind what a truncated or new file shows. */
+ * the first byte goes on behind what a truncated or new file shows. */
 static int begin_collecting(struct staging *staging, struct staged *staged, uint64_t offset)
 {
     size_t got;
