@@ -36,6 +36,7 @@ struct staged {
     unsigned users;        /* besides, that truncate it by name */
     pthread_mutex_t order; /* held while something of it is applied, or read to begin with; taken
                             * before the lock of the table */
+    bool is_in_work;       /* a selection that is just being applied */
     atomic_bool waits;     /* something is to be applied; read without the lock */
     bool is_new;           /* the frame is to come to be, */
     bool is_refused;       /* but not by closing: something was refused */
@@ -230,12 +231,15 @@ static int apply_selection(struct staging *staging, struct staged *staged)
 {
     uint64_t frame = staged->key.frame;
     bool is_written = staged->is_written, is_new = staged->is_new;
+    staged->is_in_work = true;
     pthread_mutex_unlock(&staging->lock);
     int error = is_written ? view_set_defined(staged->views, frame, staged->content.bytes,
                                               staged->content.n)
                 : is_new   ? views_extend(staged->views, frame + 1)
                            : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
     pthread_mutex_lock(&staging->lock);
+    staged->is_in_work = false;
+    pthread_cond_broadcast(&staging->changed);
     return error;
 }
 
@@ -801,13 +805,24 @@ static struct staged *find_closed(const struct staging *staging, const struct no
     return NULL;
 }
 
+/* A selection that is just being applied: half of it would be seen. */
+static bool is_any_in_work(const struct staging *staging, const struct node *node,
+                           enum view_kind view, uint64_t frame, bool itself)
+{
+    for (const struct staged *staged = staging->table; staged; staged = staged->hh.next)
+        if (staged->is_in_work && is_shown_by(staged, node, view, frame, itself))
+            return true;
+    return false;
+}
+
 bool staging_is_applied(struct staging *staging, const struct node *node, enum view_kind view,
                         uint64_t frame, bool itself)
 {
     if (!staging || atomic_load(&staging->waiting) == 0)
         return true;
     pthread_mutex_lock(&staging->lock);
-    bool is_applied = !find_closed(staging, node, view, frame, itself, false) &&
+    bool is_applied = !is_any_in_work(staging, node, view, frame, itself) &&
+                      !find_closed(staging, node, view, frame, itself, false) &&
                       !find_closed(staging, node, view, frame, itself, true);
     pthread_mutex_unlock(&staging->lock);
     return is_applied;
@@ -838,8 +853,12 @@ void staging_apply_closed(struct staging *staging, const struct node *node, enum
                           uint64_t frame, bool itself)
 {
     pthread_mutex_lock(&staging->lock);
+    while (is_any_in_work(staging, node, view, frame, itself))
+        pthread_cond_wait(&staging->changed, &staging->lock);
     wait_for_answers(staging, node, view, frame, itself);
     wait_for_releases(staging, node, view, frame, itself);
+    while (is_any_in_work(staging, node, view, frame, itself)) /* in one of these */
+        pthread_cond_wait(&staging->changed, &staging->lock);
     for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
         if (staged->closing > 0 && is_shown_by(staged, node, view, frame, itself))
             staged->is_looked_at = true;
