@@ -96,6 +96,16 @@ static void answer_opened(fuse_req_t request, const struct answer *answer)
         open_file_put(mount, open_file_of(&answer->info));
 }
 
+/* Interrupted: as after any open, but the name stays. */
+static void answer_created(fuse_req_t request, const struct answer *answer)
+{
+    struct mount *mount = fuse_req_userdata(request);
+    if (fuse_reply_create(request, &answer->entry, &answer->info) == -ENOENT) {
+        open_file_put(mount, open_file_of(&answer->info));
+        node_forgotten(mount->nodes, inode_unpack(answer->entry.ino).node, 1);
+    }
+}
+
 void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry)
 {
     struct mount *mount = fuse_req_userdata(request);
@@ -119,6 +129,8 @@ void answer_now(fuse_req_t request, const struct answer *answer)
         fuse_reply_attr(request, &answer->st, answer->timeout);
     else if (answer->kind == ANSWER_OPENED)
         answer_opened(request, answer);
+    else if (answer->kind == ANSWER_CREATED)
+        answer_created(request, answer);
     else
         answer_entry(request, &answer->entry);
 }

@@ -78,6 +78,7 @@ struct answer {
         ANSWER_ATTRIBUTES,
         ANSWER_ENTRY,
         ANSWER_OPENED,
+        ANSWER_CREATED,
         ANSWER_CLOSED
     } kind;
     int error;                     /* 0 or negative errno */
@@ -86,9 +87,9 @@ struct answer {
     bool is_of_map;                /* dirty pages, which the kernel keeps until this is answered */
     struct stat st;                /* ANSWER_ATTRIBUTES, */
     double timeout;                /* seconds, and how long they hold */
-    struct fuse_entry_param entry; /* ANSWER_ENTRY */
-    struct fuse_file_info info;    /* ANSWER_OPENED: its file is put if the request was interrupted
-                                    */
+    struct fuse_entry_param entry; /* ANSWER_ENTRY, ANSWER_CREATED */
+    struct fuse_file_info info;    /* ANSWER_OPENED, ANSWER_CREATED: its file is put if the request
+                                      was interrupted */
     struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
 };
 

@@ -108,33 +108,24 @@ void create_temporary(fuse_req_t request, fuse_ino_t parent, const char *name,
 {
     struct mount *mount = mount_of(request);
     struct inode directory = inode_unpack(parent);
-    struct fuse_entry_param entry = {0};
+    struct answer answer = {.kind = ANSWER_CREATED};
     struct temporary *temporary = NULL;
     struct open_file *file = NULL;
     struct change change = {0};
-    int error = make(mount, directory, name, &temporary, &change);
-    bool is_made = !error;
-    if (error == -EEXIST && !(info->flags & O_EXCL))
-        error = find_made(mount, directory, name, &temporary);
-    if (!error)
-        error = entry_of(mount, temporary, &entry);
-    if (!error)
-        error = open_file_open(mount, request, entry.ino, true, info, &file);
-    if (!error) {
-        node_looked_up(mount->nodes, inode_unpack(entry.ino).node, 1);
-        if (fuse_reply_create(request, &entry, info) == -ENOENT) {
-            open_file_put(mount, file);
-            node_forgotten(mount->nodes, inode_unpack(entry.ino).node, 1);
-            if (is_made)
-                unmake(mount, directory, name);
-        }
-    } else {
-        if (is_made)
-            unmake(mount, directory, name);
-        answer_error(request, error);
-    }
-    if (change.node)
-        notify_change(mount->notify, &change, 0, NULL, NULL);
+    answer.error = make(mount, directory, name, &temporary, &change);
+    bool is_made = !answer.error;
+    if (answer.error == -EEXIST && !(info->flags & O_EXCL))
+        answer.error = find_made(mount, directory, name, &temporary);
+    if (!answer.error)
+        answer.error = entry_of(mount, temporary, &answer.entry);
+    if (!answer.error)
+        answer.error = open_file_open(mount, request, answer.entry.ino, true, info, &file);
+    answer.info = *info;
+    if (!answer.error)
+        node_looked_up(mount->nodes, inode_unpack(answer.entry.ino).node, 1);
+    else if (is_made)
+        unmake(mount, directory, name);
+    answer_change(mount, &change, request, &answer);
     temporary_put(mount->temporaries, temporary);
 }
 
@@ -214,8 +205,13 @@ void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_ino
     }
     if (!answer.error)
         change_of_names(mount, place.node, &left);
-    if (left.node)
+    if (left.node) {
         notify_change(mount->notify, &left, 0, NULL, NULL);
-    answer_change(mount, &change, request, &answer);
+        if (change.node)
+            notify_change(mount->notify, &change, 0, NULL, NULL);
+        notify_answer(mount->notify, request, &answer);
+    } else {
+        answer_change(mount, &change, request, &answer);
+    }
     temporary_put(mount->temporaries, temporary);
 }

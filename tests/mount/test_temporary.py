@@ -461,6 +461,23 @@ def test_a_dataset_with_two_names(mounts, tmp_path):
         os.rename(one / ".x", two / "1.raw")
 
 
+def test_a_made_file_is_listed_by_both_names(mounts, tmp_path):
+    """As soon as it is there, also while it is open: the kernel keeps the names of both directories."""
+    data = Data(tmp_path, False)
+    with h5py.File(data.path, "a") as f:
+        f["again"] = f["sparse"]
+    mount = mounts(data.path, "rw")
+    one, two = mount / "sparse/frames", mount / "again/frames"
+    names = set(os.listdir(two))
+    for n in range(300):
+        assert set(os.listdir(one)) == set(os.listdir(two)) == names
+        fd = os.open(one / f".{n}", os.O_CREAT | os.O_WRONLY)
+        seen = set(os.listdir(two))
+        os.close(fd)
+        assert seen == names | {f".{n}"}
+        os.unlink(two / f".{n}")
+
+
 def test_two_at_once(mounts, tmp_path):
     """Of files that are renamed to one frame at a time, through several of its views, one stays whole."""
     data = Data(tmp_path, True, chunks=(2, 8, 16))
