@@ -8,6 +8,7 @@
 
 #include "common/growing_array.h"
 #include "common/hash.h"
+#include "common/object_names.h"
 
 /* An object that has been met. */
 struct met {
@@ -18,9 +19,9 @@ struct met {
 /* An object that is still to be visited. */
 struct waiting {
     uint64_t address;
-    char *path;
-    unsigned level; /* the root's is 0 */
+    const struct object_name *name;
     bool is_series;
+    char *path; /* while it is visited */
 };
 
 struct walk {
@@ -28,6 +29,7 @@ struct walk {
     tree_function each, series; /* the second may be NULL */
     int (*unreadable)(void *context, const char *path, int error);
     void *context;
+    struct object_names names;
     struct met *met;
     struct waiting *waiting; /* a stack */
     size_t n, room;
@@ -53,20 +55,19 @@ static int meet(struct walk *walk, uint64_t address, bool *is_new)
     return 0;
 }
 
-/* group: NULL for the root. */
+/* group: NULL for the root. -ENAMETOOLONG, -E2BIG: its path, or all names, are too long. */
 static int push(struct walk *walk, uint64_t address, const struct waiting *group, const char *name,
                 bool is_series)
 {
+    const struct object_name *added;
     struct waiting *waiting = room_for_one(walk->waiting, walk->n, &walk->room, sizeof(*waiting));
     if (!waiting)
         return -ENOMEM;
     walk->waiting = waiting;
-    unsigned level = group ? group->level + 1 : 0;
-    char *path;
-    if (asprintf(&path, "%s/%s", level > 1 ? group->path : "", name) < 0)
-        return -ENOMEM;
-    walk->waiting[walk->n++] = (struct waiting){address, path, level, is_series};
-    return 0;
+    int error = object_names_add(&walk->names, group ? group->name : NULL, name, &added);
+    if (!error)
+        walk->waiting[walk->n++] = (struct waiting){address, added, is_series, NULL};
+    return error;
 }
 
 static bool is_walked(const struct walk *walk, const struct sfs_link *link)
@@ -78,16 +79,18 @@ static bool is_walked(const struct walk *walk, const struct sfs_link *link)
 static int push_links(struct walk *walk, const struct waiting *group)
 {
     struct sfs_links links;
-    int error = sfs_list(walk->file, group->address, &links);
+    int error = sfs_list(walk->file, group->address, &links), too_long = 0;
     if (error)
         return error;
     for (size_t i = links.n; i-- > 0 && !error;) {
         const struct sfs_link *link = &links.link[i];
         if (is_walked(walk, link))
             error = push(walk, link->address, group, link->name, link->type == SFS_LINK_SERIES);
+        if (error == -ENAMETOOLONG)
+            error = 0, too_long = -ENAMETOOLONG;
     }
     sfs_links_free(&links);
-    return error;
+    return error ? error : too_long;
 }
 
 static int fault(const struct walk *walk, const struct waiting *object, int error)
@@ -120,7 +123,7 @@ static int visit(struct walk *walk, const struct waiting *object)
     if (error || !is_new)
         return error ? fault(walk, object, error) : 0;
     error = sfs_object_type(walk->file, object->address, &type);
-    if (!error && type == SFS_GROUP && object->level >= SFS_MOST_LEVELS)
+    if (!error && type == SFS_GROUP && object->name->level >= SFS_MOST_LEVELS)
         error = -ELOOP;
     if (!error && type == SFS_GROUP)
         error = push_links(walk, object);
@@ -139,12 +142,15 @@ int tree_walk_series(struct sfs_file *file, tree_function each, tree_function se
         result = fail(result, "%s", sfs_path(file));
     while (!result && walk.n > 0) {
         struct waiting object = walk.waiting[--walk.n];
-        result = object.is_series ? visit_series(&walk, &object) : visit(&walk, &object);
+        object.path = object_name_path(object.name);
+        if (!object.path)
+            result = fail(-ENOMEM, "%s", sfs_path(file));
+        else
+            result = object.is_series ? visit_series(&walk, &object) : visit(&walk, &object);
         free(object.path);
     }
-    while (walk.n > 0)
-        free(walk.waiting[--walk.n].path);
     free(walk.waiting);
+    object_names_free(&walk.names);
     struct met *met, *next;
     HASH_ITER (hh, walk.met, met, next) {
         HASH_DEL(walk.met, met);

@@ -9,6 +9,7 @@
 #include "cache/cache.h"
 #include "common/growing_array.h"
 #include "common/memory_pool.h"
+#include "common/object_names.h"
 #include "common/size.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
@@ -21,21 +22,22 @@
 
 #define MOST_TOLD (SFS_SECTIONS * MAX_FILTERS)
 
+#define MOST_PATH_TOLD 2000 /* bytes */
+
 /* The most chunks of a dense dataset that are looked up. */
 #define MOST_PLACES ((uint64_t)1 << 24)
 
 /* An extent of the file, and its user. */
 struct used_extent {
     uint64_t address, n;
-    const char *what; /* a constant */
-    const char *path; /* an object's; "": of the file */
+    const char *what;               /* a constant */
+    const struct object_name *name; /* NULL: of the file */
 };
 
 /* An object that is or was in the queue. */
 struct object {
     uint64_t address;
-    char *path;
-    unsigned level; /* the root's is 0 */
+    const struct object_name *name;
     UT_hash_handle hh;
 };
 
@@ -44,11 +46,14 @@ struct checking {
     sfs_check_function report;
     void *context;
     struct object *objects; /* in breadth-first order */
+    struct object_names names;
+    const struct object_name *name; /* of the object at hand; NULL: the file itself */
     struct used_extent *extents;
     size_t n, room;
     struct pool pool;
     struct why why; /* of the last error; "": it is not said */
     uint64_t faults;
+    bool has_many; /* names, more than are looked into */
     bool has_told; /* something was reported, which cannot be taken back */
 
     /* Of the dataset at hand: */
@@ -64,7 +69,8 @@ static void report(struct checking *checking, enum sfs_finding finding, const ch
                    const char *what)
 {
     char line[4096];
-    snprintf(line, sizeof(line), "%s%s%s", path, *path && *what ? ": " : "", what);
+    snprintf(line, sizeof(line), "%.*s%s%s%s", MOST_PATH_TOLD, path,
+             strlen(path) > MOST_PATH_TOLD ? "..." : "", *path && *what ? ": " : "", what);
     checking->has_told = true;
     checking->report(checking->context, finding, line);
     checking->faults += finding != SFS_SOUND;
@@ -86,8 +92,8 @@ static int found(struct checking *checking, int error, const char *path, const c
 
 /* ---- Extents ---- */
 
-static int add_extent(struct checking *checking, const char *what, const char *path,
-                      uint64_t address, uint64_t n)
+/* Of the object at hand. */
+static int add_extent(struct checking *checking, const char *what, uint64_t address, uint64_t n)
 {
     if (n == 0)
         return 0;
@@ -96,8 +102,38 @@ static int add_extent(struct checking *checking, const char *what, const char *p
     if (!extents)
         return -ENOMEM;
     checking->extents = extents;
-    checking->extents[checking->n++] = (struct used_extent){address, n, what, path};
+    checking->extents[checking->n++] = (struct used_extent){address, n, what, checking->name};
     return 0;
+}
+
+/* Reports something of an extent. */
+static int report_extent(struct checking *checking, const struct used_extent *extent,
+                         const char *what)
+{
+    char *path = extent->name ? object_name_path(extent->name) : strdup("");
+    if (!path)
+        return -ENOMEM;
+    report(checking, SFS_DAMAGED, path, what);
+    free(path);
+    return 0;
+}
+
+/* Where the other one of two that overlap is. */
+static int report_overlap(struct checking *checking, const struct used_extent *extent,
+                          const struct used_extent *other)
+{
+    char *what, *path = other->name ? object_name_path(other->name) : strdup("the file");
+    if (!path ||
+        asprintf(&what,
+                 "%s at address %" PRIu64 ": it overlaps the %s at address %" PRIu64 " of %s",
+                 extent->what, extent->address, other->what, other->address, path) < 0) {
+        free(path);
+        return -ENOMEM;
+    }
+    int error = report_extent(checking, extent, what);
+    free(path);
+    free(what);
+    return error;
 }
 
 static int compare_extents(const void *a, const void *b)
@@ -107,32 +143,29 @@ static int compare_extents(const void *a, const void *b)
 }
 
 /* Each extent is compared with the one before it that reaches farthest. */
-static void compare_all(struct checking *checking)
+static int compare_all(struct checking *checking)
 {
     uint64_t end = checking->file->superblock.end;
     const struct used_extent *farthest = NULL;
     char what[512];
+    int error = 0;
     if (checking->n > 0)
         qsort(checking->extents, checking->n, sizeof(*checking->extents), compare_extents);
-    for (size_t i = 0; i < checking->n; i++) {
+    for (size_t i = 0; i < checking->n && !error; i++) {
         const struct used_extent *extent = &checking->extents[i];
         if (extent->address > end || extent->n > end - extent->address) {
             snprintf(what, sizeof(what),
                      "%s at address %" PRIu64 ": it reaches beyond the end of the file, %" PRIu64,
                      extent->what, extent->address, end);
-            report(checking, SFS_DAMAGED, extent->path, what);
+            error = report_extent(checking, extent, what);
             continue;
         }
-        if (farthest && farthest->address + farthest->n > extent->address) {
-            snprintf(what, sizeof(what),
-                     "%s at address %" PRIu64 ": it overlaps the %s at address %" PRIu64 " of %s",
-                     extent->what, extent->address, farthest->what, farthest->address,
-                     *farthest->path ? farthest->path : "the file");
-            report(checking, SFS_DAMAGED, extent->path, what);
-        }
+        if (farthest && farthest->address + farthest->n > extent->address)
+            error = report_overlap(checking, extent, farthest);
         if (!farthest || extent->address + extent->n > farthest->address + farthest->n)
             farthest = extent;
     }
+    return error;
 }
 
 /* ---- Sparse datasets ---- */
@@ -140,7 +173,7 @@ static void compare_all(struct checking *checking)
 static int add_block(void *context, const char *name, uint64_t address, uint64_t n)
 {
     struct checking *checking = context;
-    return add_extent(checking, name, checking->dataset->path, address, n);
+    return add_extent(checking, name, address, n);
 }
 
 /* Whether looking up a chunk gives what the iteration gave. */
@@ -255,7 +288,7 @@ static int check_chunk(void *context, const uint64_t *scaled, const struct chunk
     if (error == -EIO && is_left_out(checking, record))
         error = -EOPNOTSUPP;
     error = found(checking, error, path, "a chunk cannot be read");
-    return error ? error : add_extent(checking, "chunk", path, record->address, record->size);
+    return error ? error : add_extent(checking, "chunk", record->address, record->size);
 }
 
 static int index_failed(struct checking *checking, int error, const struct why *why)
@@ -274,7 +307,7 @@ static int check_sparse(struct checking *checking)
     for (size_t i = 0; i < header->n_blocks; i++) {
         const struct header_block *block = &header->block[i];
         int error = add_extent(checking, i ? "object header continuation" : "object header",
-                               dataset->path, block->address, block->n);
+                               block->address, block->n);
         if (error)
             return error;
     }
@@ -317,7 +350,7 @@ static int check_chunks(struct checking *checking)
             return found(checking, error, dataset->path, hdf5_error());
         error = chunk.address == UINT64_MAX
                     ? 0
-                    : add_extent(checking, "chunk", dataset->path, chunk.address, chunk.size);
+                    : add_extent(checking, "chunk", chunk.address, chunk.size);
         if (error)
             return error;
     }
@@ -331,93 +364,106 @@ static int check_dense(struct checking *checking)
     if (dataset->info.layout == SFS_CHUNKED)
         return check_chunks(checking);
     if (layout->ops == &layout_contiguous && layout->data_address != UINT64_MAX)
-        return add_extent(checking, "data", dataset->path, layout->data_address,
-                          layout->chunk_bytes);
+        return add_extent(checking, "data", layout->data_address, layout->chunk_bytes);
     return 0;
 }
 
 /* ---- The tree ---- */
 
-/* group: NULL for the root. */
+/* group: NULL for the root. -ENAMETOOLONG, -E2BIG: its path, or all names, are too long. */
 static int add_object(struct checking *checking, uint64_t address, const struct object *group,
                       const char *name)
 {
     struct object *object;
-    const char *path = group && group->level > 0 ? group->path : "";
+    const struct object_name *added;
     HASH_FIND(hh, checking->objects, &address, sizeof(address), object);
     if (object)
         return 0;
+    int error = object_names_add(&checking->names, group ? group->name : NULL, name, &added);
+    if (error)
+        return error;
     object = calloc(1, sizeof(*object));
     if (!object)
         return -ENOMEM;
     object->address = address;
-    object->level = group ? group->level + 1 : 0;
-    if (asprintf(&object->path, "%s/%s", path, name) < 0) {
-        free(object);
-        return -ENOMEM;
-    }
+    object->name = added;
     HASH_ADD(hh, checking->objects, address, sizeof(object->address), object);
     if (hash_failed()) {
-        free(object->path);
         free(object);
         return -ENOMEM;
     }
     return 0;
 }
 
-static int check_group(struct checking *checking, const struct object *group)
+static int check_group(struct checking *checking, const struct object *group, const char *path)
 {
     struct sfs_links links;
-    if (group->level >= SFS_MOST_LEVELS) {
+    bool is_long = false;
+    if (group->name->level >= SFS_MOST_LEVELS) {
         report(checking, SFS_UNKNOWN, "", "too many levels of groups in groups to look into all");
         return 0;
     }
     int error = file_list(checking->file, group->address, &links, &checking->why);
     if (error)
-        return found(checking, error, group->path, "the group cannot be read");
-    for (size_t i = 0; i < links.n && !error; i++)
+        return found(checking, error, path, "the group cannot be read");
+    for (size_t i = 0; i < links.n && !error; i++) {
         if (links.link[i].type == SFS_LINK_HARD)
             error = add_object(checking, links.link[i].address, group, links.link[i].name);
+        if (error == -ENAMETOOLONG)
+            error = 0, is_long = true;
+    }
     sfs_links_free(&links);
-    return error;
+    if (is_long)
+        report(checking, SFS_UNKNOWN, path, "paths of names in it are too long to look into all");
+    if (error == -E2BIG && !checking->has_many)
+        report(checking, SFS_UNKNOWN, "", "too many names, or too long ones, to look into all");
+    checking->has_many |= error == -E2BIG;
+    return error == -E2BIG ? 0 : error;
 }
 
-static int check_dataset(struct checking *checking, const struct object *object)
+static int check_dataset(struct checking *checking, const struct object *object, const char *path)
 {
-    int error = file_dataset(checking->file, object->address, object->path, &checking->dataset,
-                             &checking->why);
+    int error =
+        file_dataset(checking->file, object->address, path, &checking->dataset, &checking->why);
     if (error)
-        return found(checking, error, object->path, "the dataset cannot be opened");
-    /* Extents are named by it when the dataset is closed. */
+        return found(checking, error, path, "the dataset cannot be opened");
     struct sfs_dataset *dataset = checking->dataset;
-    size_t first = checking->n;
     error = dataset->sparse ? check_sparse(checking) : check_dense(checking);
-    for (size_t i = first; i < checking->n; i++)
-        checking->extents[i].path = object->path;
     sfs_dataset_close(dataset);
     return error;
 }
 
-static int check_object(struct checking *checking, const struct object *object)
+static int check_object_at(struct checking *checking, const struct object *object, const char *path)
 {
     enum sfs_object_type type;
     struct sfs_attributes attributes;
     uint64_t faults = checking->faults;
     int error = file_object_type(checking->file, object->address, &type, &checking->why);
     if (error)
-        return found(checking, error, object->path, "the object cannot be read");
+        return found(checking, error, path, "the object cannot be read");
     if (type == SFS_GROUP)
-        error = check_group(checking, object);
+        error = check_group(checking, object, path);
     else if (type == SFS_DATASET)
-        error = check_dataset(checking, object);
+        error = check_dataset(checking, object, path);
     if (error)
         return error;
     error = file_attributes(checking->file, object->address, &attributes, &checking->why);
     if (!error)
         sfs_attributes_free(&attributes);
-    error = found(checking, error, object->path, "its attributes cannot be read");
+    error = found(checking, error, path, "its attributes cannot be read");
     if (!error && checking->faults == faults)
-        report(checking, SFS_SOUND, object->path, "");
+        report(checking, SFS_SOUND, path, "");
+    return error;
+}
+
+static int check_object(struct checking *checking, const struct object *object)
+{
+    char *path = object_name_path(object->name);
+    if (!path)
+        return -ENOMEM;
+    checking->name = object->name;
+    int error = check_object_at(checking, object, path);
+    free(path);
     return error;
 }
 
@@ -426,13 +472,13 @@ static int check_file(struct checking *checking)
     const struct superblock *superblock = &checking->file->superblock;
     int error = add_object(checking, sfs_root(checking->file), NULL, "");
     if (!error && superblock->version >= 2)
-        error = add_extent(checking, "superblock", "", superblock->address,
+        error = add_extent(checking, "superblock", superblock->address,
                            SUPERBLOCK_BYTES + 4 * superblock->offset_size + 4);
     /* The hash keeps the order in which objects were added, and may grow meanwhile. */
     for (struct object *object = checking->objects; object && !error; object = object->hh.next)
         error = check_object(checking, object);
     if (!error)
-        compare_all(checking);
+        error = compare_all(checking);
     return error;
 }
 
@@ -455,9 +501,9 @@ static int check_once(struct sfs_file *file, sfs_check_function function, void *
     struct object *object, *next;
     HASH_ITER (hh, checking->objects, object, next) {
         HASH_DEL(checking->objects, object);
-        free(object->path);
         free(object);
     }
+    object_names_free(&checking->names);
     pool_destroy(&checking->pool);
     free(checking->extents);
     free(checking);

@@ -400,6 +400,27 @@ def test_deep_groups_and_sparsectl(tmp_path):
     assert code == 1 and "Too many levels" in said and used < 128 * MIB + SANITIZER
 
 
+def test_long_names_and_sparsectl(tmp_path):
+    """2,000 paths of 120,000 bytes are not kept as a whole; one that is longer is not looked into."""
+    path = tmp_path / "long.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        long = file.create_group("g" * 60_000).create_group("h" * 60_000)
+        for n in range(2000):
+            long.create_group(str(n))
+    for command in "check", "info":
+        code, said, used = sparsectl(command, path)
+        assert code == 0 and used < 64 * MIB + SANITIZER
+        assert command == "info" or ": sound: 2003 groups and datasets sound" in said
+    with h5py.File(path, "a") as file:
+        file["g" * 60_000 + "/" + "h" * 60_000].create_group("i" * 60_000)
+        file.create_dataset("last", data=[1])
+    code, said, used = sparsectl("check", path)
+    assert code == 2 and "paths of names in it are too long to look into all" in said
+    assert ": cannot tell: 2003 groups and datasets sound" in said and used < 64 * MIB + SANITIZER
+    code, said, used = sparsectl("info", path)
+    assert code == 1 and "File name too long" in said and used < 64 * MIB + SANITIZER
+
+
 @pytest.mark.parametrize("ending", ["kill", "end"])
 def test_making_room_is_interrupted(mounts, tmp_path, ending):
     """The first element of a contiguous dataset is written: all of it gets its place, with the fill value,

@@ -28,6 +28,7 @@
 #include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
 #include "common/mounts.h"
+#include "common/object_names.h"
 
 /* ---- Texts ---- */
 
@@ -309,6 +310,51 @@ static void a_table_of_mounts_that_cannot_be_read_says_nothing(void **state)
     assert_int_equal(mounts_is_sparsefs(8, 1), 0); /* a disk */
 }
 
+/* ---- Names in a tree ---- */
+
+static void expect_path(const struct object_name *name, const char *expected)
+{
+    char *path = object_name_path(name);
+    assert_string_equal(path, expected);
+    assert_int_equal(strlen(path), name->path_bytes);
+    free(path);
+}
+
+static void paths_are_put_together_from_names(void **state)
+{
+    (void)state;
+    struct object_names names = {0};
+    const struct object_name *root, *group, *dataset, *empty;
+    assert_int_equal(object_names_add(&names, NULL, "", &root), 0);
+    assert_int_equal(object_names_add(&names, root, "group", &group), 0);
+    assert_int_equal(object_names_add(&names, group, "data", &dataset), 0);
+    assert_int_equal(object_names_add(&names, group, "", &empty), 0);
+    expect_path(root, "/");
+    expect_path(group, "/group");
+    expect_path(dataset, "/group/data");
+    expect_path(empty, "/group/");
+    assert_int_equal(dataset->level, 2);
+    object_names_free(&names);
+}
+
+static void names_and_paths_have_an_end(void **state)
+{
+    (void)state;
+    struct object_names names = {0};
+    const struct object_name *root, *group, *last;
+    static char name[OBJECT_NAMES_MOST_PATH + 1];
+    memset(name, 'n', OBJECT_NAMES_MOST_PATH);
+    assert_int_equal(object_names_add(&names, NULL, "", &root), 0);
+    assert_int_equal(object_names_add(&names, root, name, &group), -ENAMETOOLONG);
+    assert_int_equal(object_names_add(&names, root, name + 1, &group), 0);
+    assert_int_equal(object_names_add(&names, group, "", &last), -ENAMETOOLONG);
+    names.bytes = OBJECT_NAMES_MOST_BYTES - sizeof(struct object_name) - 2;
+    assert_int_equal(object_names_add(&names, root, "bb", &last), -E2BIG);
+    assert_int_equal(object_names_add(&names, root, "b", &last), 0);
+    assert_int_equal(object_names_add(&names, root, "", &last), -E2BIG);
+    object_names_free(&names);
+}
+
 /* ---- Compressed files ---- */
 
 /* Somebody exchanges a compressed file after it was looked at. */
@@ -338,4 +384,6 @@ TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
           cmocka_unit_test(each_process_hashes_with_a_secret_of_its_own),
           cmocka_unit_test(keys_that_were_made_alike_lie_apart),
           cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing),
+          cmocka_unit_test(paths_are_put_together_from_names),
+          cmocka_unit_test(names_and_paths_have_an_end),
           cmocka_unit_test(an_image_that_became_a_fifo_is_not_waited_for))
