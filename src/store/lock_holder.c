@@ -52,6 +52,7 @@ bool holder_find(const struct stat *file, bool writer_only, struct holder *holde
 
 struct process {
     char name[64];
+    uid_t uid;       /* the real one */
     bool was_killed; /* SIGKILL is pending, or it has ended except for some threads */
 };
 
@@ -59,11 +60,12 @@ static bool look_at(pid_t pid, struct process *process)
 {
     char path[64], line[256], state;
     unsigned long long signals;
-    *process = (struct process){0};
+    *process = (struct process){.uid = (uid_t)-1};
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     FILE *status = fopen(path, "re");
     while (status && fgets(line, sizeof(line), status)) {
         (void)sscanf(line, "Name: %63[^\n]", process->name);
+        (void)sscanf(line, "Uid: %u", &process->uid);
         if (sscanf(line, "State: %c", &state) == 1)
             process->was_killed = state == 'Z' || state == 'X';
         if (sscanf(line, "SigPnd: %llx", &signals) == 1 ||
@@ -152,10 +154,12 @@ static void abort_connection(const char *path, pid_t pid)
 
 /* ---- The lock ---- */
 
-static bool is_killed_sparsefs(const struct holder *holder)
+/* A name proves nothing: of other users only those are believed who may write the file anyway. */
+static bool is_killed_sparsefs(const struct holder *holder, const struct stat *file)
 {
     struct process process;
     return look_at(holder->pid, &process) && strcmp(process.name, PROGRAM) == 0 &&
+           (process.uid == 0 || process.uid == geteuid() || process.uid == file->st_uid) &&
            process.was_killed;
 }
 
@@ -168,7 +172,8 @@ int holder_outlive(int fd, const char *path, int operation)
     bool waits = true;
     for (unsigned i = 0; waits && error == -EWOULDBLOCK && i < MOST_TRIES; i++) {
         /* A lock that had a holder a moment ago may be free by now. */
-        waits = holder_find(&file, operation == LOCK_SH, &holder) && is_killed_sparsefs(&holder);
+        waits =
+            holder_find(&file, operation == LOCK_SH, &holder) && is_killed_sparsefs(&holder, &file);
         error = file_try_lock(fd, operation);
         if (waits && i == ABORT_TRIES)
             abort_connection(path, holder.pid);

@@ -695,16 +695,22 @@ def test_umount_ends_a_daemon_that_was_killed_with_its_keeper(slow, tmp_path):
         assert all_failed(readers)
 
 
-@pytest.fixture(scope="module")
-def one_table(tmp_path_factory):
-    """An environment in which all threads of a daemon have one table of descriptors, as they had in
-    versions without a keeper: the lock lasts as long as the last thread."""
+def preloaded(folder, source):
+    """An environment in which a program's calls are these functions."""
     if not shutil.which("cc"):
         pytest.skip("cc is not installed")
     if "libasan" in subprocess.run(["ldd", SPARSEFS], capture_output=True, text=True, check=True).stdout:
         pytest.skip("nothing can be preloaded into a build with sanitizers")
-    folder = tmp_path_factory.mktemp("preloaded")
-    (folder / "table.c").write_text("""
+    (folder / "calls.c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "calls.so", folder / "calls.c"], check=True)
+    return {"LD_PRELOAD": str(folder / "calls.so")}
+
+
+@pytest.fixture(scope="module")
+def one_table(tmp_path_factory):
+    """An environment in which all threads of a daemon have one table of descriptors, as they had in
+    versions without a keeper: the lock lasts as long as the last thread."""
+    return preloaded(tmp_path_factory.mktemp("preloaded"), """
 #include <errno.h>
 int unshare(int what)
 {
@@ -713,9 +719,6 @@ int unshare(int what)
     return -1;
 }
 """)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "table.so", folder / "table.c"],
-                   check=True)
-    return {"LD_PRELOAD": str(folder / "table.so")}
 
 
 @pytest.mark.parametrize("what", ["mount", "info", "create"])
@@ -751,6 +754,48 @@ def test_a_killed_daemon_that_waits_for_the_disk_is_named(slow, tmp_path):
         slow.let_go()
         assert mount.wait() == -signal.SIGKILL
         assert all_failed(readers)
+
+
+LOCKS = """
+import ctypes, fcntl, os, sys
+ctypes.CDLL(None).prctl(15, b"sparsefs")  # PR_SET_NAME
+fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)
+os.pread(int(sys.argv[2]), 4096, 4096)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize("user", [0, 1000])
+def test_a_killed_process_of_that_name_may_be_a_strangers(slow, tmp_path, user):
+    """Only for those of root, of the file's owner and of oneself somebody waits."""
+    path, page = tmp_path / "b.h5", slow.path / "page"
+    with h5py.File(path, "w", libver="latest"):
+        pass
+    page.write_bytes(bytes(8192))
+    sleeps = preloaded(tmp_path, """
+#include <time.h>
+#include <unistd.h>
+int nanosleep(const struct timespec *time, struct timespec *left)
+{
+    (void)time, (void)left;
+    return write(2, "it sleeps\\n", 10) == 10 ? 0 : -1;
+}
+""")
+    with open(path, "rb") as file, open(page, "rb", buffering=0) as read:
+        os.posix_fadvise(read.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        slow.hold("reads")
+        fds = file.fileno(), read.fileno()
+        holder = subprocess.Popen([sys.executable, "-c", LOCKS, *map(str, fds)], pass_fds=fds, user=user)
+        slow.wait_for_held()
+    try:
+        holder.kill()
+        done = subprocess.run([SPARSECTL, "recover", path], capture_output=True, text=True,
+                              env={**os.environ, **sleeps})
+        assert done.returncode == 1 and "killed, but it has not ended" in done.stderr
+        assert ("it sleeps" in done.stderr) == (user == 0)
+    finally:
+        slow.let_go()
+        assert holder.wait(START_SECONDS) == -signal.SIGKILL
 
 
 def start_reader(path):
