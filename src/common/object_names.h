@@ -5,8 +5,10 @@
 
 #include <stddef.h>
 
-#define OBJECT_NAMES_MOST_BYTES ((size_t)512 << 20) /* of all names together, */
-#define OBJECT_NAMES_MOST_PATH  ((size_t)128 << 10) /* and of a path */
+#define OBJECT_NAMES_MOST_BYTES ((size_t)512 << 20) /* of all names together */
+
+/* Bytes of a path in a file: a name of 64 KiB, the longest that there is, and as much above it. */
+#define OBJECT_NAMES_MOST_PATH ((size_t)128 << 10)
 
 struct object_name {
     struct object_name *before; /* the one that was added before it */

@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/object_names.h"
 #include "fs/escaped_names.h"
 #include "fs/node_table.h"
 
@@ -383,7 +384,7 @@ static int refuse_path(const struct node *node)
     static _Atomic uint64_t said;
     if (log_is_due(&said))
         log_warning("%s: %.80s...: its path in the file has more than %zu KiB",
-                    sfs_path(node_file(node)), node->name, NODE_MOST_PATH >> 10);
+                    sfs_path(node_file(node)), node->name, OBJECT_NAMES_MOST_PATH >> 10);
     return -ENAMETOOLONG;
 }
 
@@ -391,16 +392,16 @@ int node_whole_path(const struct node *node, char **out)
 {
     size_t n = 0; /* bytes at the end of the path, which is written backwards */
     int error = 0;
-    char *path = malloc(NODE_MOST_PATH + 1);
+    char *path = malloc(OBJECT_NAMES_MOST_PATH + 1);
     if (!path)
         return -ENOMEM;
-    char *end = path + NODE_MOST_PATH;
+    char *end = path + OBJECT_NAMES_MOST_PATH;
     *end = '\0';
     for (const struct node *i = node; !error && !node_is_top(i); i = i->parent) {
         char *name = NULL;
         error = node_whole_name(i, &name);
         size_t more = error ? 0 : strlen(name);
-        if (!error && more + 1 > NODE_MOST_PATH - n)
+        if (!error && more + 1 > OBJECT_NAMES_MOST_PATH - n)
             error = refuse_path(node);
         if (!error) {
             memcpy(end - n - more, name, more);

@@ -41,9 +41,6 @@ enum node_type {
 /* Bytes of what describes all datasets whose views are open in a mount: fill values, mappings, datatypes. */
 #define NODES_DESCRIBED ((size_t)512 << 20)
 
-/* Bytes of a path in a file: a name of 64 KiB, the longest that there is, and as much above it. */
-#define NODE_MOST_PATH ((size_t)128 << 10)
-
 /* Groups are shown so many levels below the root of their file: each is compared with those above
  * it, and longer paths than half of this Linux does not take anyway. */
 #define NODE_MOST_LEVELS ((unsigned)SFS_MOST_LEVELS)
@@ -170,7 +167,7 @@ char *node_path(const struct node *node);
 
 /* The same with whole names, and of the node's link its whole name alone. Names that were cut are looked
  * for in their groups: never under a lock of the table. The caller frees it. -ENOMEM, errors of sfs_list;
- * -ENOENT: the link is gone; -ENAMETOOLONG: NODE_MOST_PATH, which is logged. */
+ * -ENOENT: the link is gone; -ENAMETOOLONG: OBJECT_NAMES_MOST_PATH, which is logged. */
 int node_whole_path(const struct node *node, char **path);
 int node_whole_name(const struct node *node, char **name);
 
