@@ -499,6 +499,14 @@ def test_long_readings_do_not_hold_it(mounts, tmp_path, options):
         assert reader.wait(START_SECONDS) in (0, 1)
 
 
+def blocks_of(shape, blocks):
+    """An encoded selection of two axes: blocks of (first row, first column, last row, last column)."""
+    listed = b"".join(struct.pack("<4I", *block) for block in blocks)
+    return struct.pack("<BBBI", 1, 0, 8, 40) + bytes([1, 2, 1, 0, 0, 0, 0, 0]) \
+        + sparse_files.packed(*shape, *shape) \
+        + struct.pack("<IIIIII", 2, 1, 0, 8 + len(listed), 2, len(blocks)) + listed
+
+
 class Columns(sparse_files.File):
     """Of chunks whose selections are lists of blocks, each a column, all rows of it."""
 
@@ -511,12 +519,9 @@ class Columns(sparse_files.File):
     def add_chunk(self, values, mask, csl, deflate):
         if self.columns is None:
             return super().add_chunk(values, mask, csl, deflate)
-        rows, columns = mask.shape
-        blocks = b"".join(struct.pack("<4I", 0, column, rows - 1, column) for column in self.columns)
+        last = mask.shape[0] - 1
         selection = sparse_files.summed(
-            struct.pack("<BBBI", 1, 0, 8, 40) + bytes([1, 2, 1, 0, 0, 0, 0, 0])
-            + sparse_files.packed(rows, columns, rows, columns)
-            + struct.pack("<IIIIII", 2, 1, 0, 8 + len(blocks), 2, len(self.columns)) + blocks)
+            blocks_of(mask.shape, [(0, column, last, column) for column in self.columns]))
         plain = [selection, bytes(self.values)]
         stored = [zlib.compress(section, 9) for section in plain]
         entry = sparse_files.packed(self.append(b"".join(stored))) + sum(map(len, stored)).to_bytes(csl, "little")
@@ -651,6 +656,51 @@ def test_a_write_that_decodes_does_not_hold_it(mounts, tmp_path, options):
     mount.process.terminate()
     assert mount.wait() == 0
     assert writer.communicate(timeout=START_SECONDS)[0] == "" and writer.returncode == 1
+    assert path.read_bytes() == stored
+
+
+CLOSE = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
+os.write(fd, sys.stdin.buffer.read())
+print("written", flush=True)
+os.close(fd)
+print("closed", flush=True)
+"""
+
+
+def begin_closing(mount, view, content):
+    """A program that closes a selection; the daemon is busy with that when this returns."""
+    closer = subprocess.Popen([sys.executable, "-c", CLOSE, view], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
+    closer.stdin.write(content)
+    closer.stdin.close()
+    closer.stdin = None  # or communicate() would flush it
+    assert closer.stdout.readline() == b"written\n"
+    before = processor_ticks(mount.process.pid)
+    wait_until(lambda: processor_ticks(mount.process.pid) > before + os.sysconf("SC_CLK_TCK") // 10)
+    return closer
+
+
+@pytest.mark.parametrize("options", ["rw", "rw,threads=1"])
+def test_closing_a_selection_whose_chunk_is_decoded_does_not_hold_it(mounts, tmp_path, options):
+    """Others are read meanwhile; a signal, and SIGTERM, end it, and nothing has changed, which the log says."""
+    path, shape = tmp_path / "columns.h5", (2**16, 256)
+    columns = list(range(254, -1, -2)) * 15
+    overlapping(path, shape, columns, shape[0] * 128)
+    stored = path.read_bytes()
+    content = blocks_of(shape, [(5, 7, 5, 7)])
+    mount = mounts(path, *options.split(","), "hdf5_timeout=300", expect_log=True)
+    closer = begin_closing(mount, mount / "sparse/frames/0.defined", content)
+    assert (mount / "good/stack.raw").read_bytes() == make.BESIDE.tobytes()
+    assert closer.poll() is None
+    closer.kill()
+    assert closer.communicate(timeout=START_SECONDS)[0] == b""
+    closer = begin_closing(mount, mount / "sparse/frames/0.defined", content)
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == 1
+    assert "sparse: frame 0: closing the file was interrupted, and what was written to it is lost" in mount.log()
     assert path.read_bytes() == stored
 
 
