@@ -18,6 +18,8 @@ static _Thread_local struct {
     void *context;
     bool is_late;
     uint64_t since; /* is_late: when it was interrupted first, or 0 */
+    bool was_late;
+    bool is_ignored;
 } interrupt;
 
 void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *context)
@@ -38,7 +40,10 @@ int interrupt_check(void)
 {
     if (!interrupt.is_interrupted || !interrupt.is_interrupted(interrupt.context))
         return 0;
-    return !interrupt.is_late || is_late_enough() ? -EINTR : 0;
+    if (interrupt.is_ignored || (interrupt.is_late && !is_late_enough()))
+        return 0;
+    interrupt.was_late = interrupt.is_late;
+    return -EINTR;
 }
 
 bool interrupt_is_possible(void)
@@ -59,6 +64,23 @@ void interrupt_late_end(const bool *begun)
 {
     if (*begun)
         interrupt.is_late = false;
+}
+
+bool interrupt_was_late(void)
+{
+    return interrupt.was_late;
+}
+
+bool interrupt_ignore_begin(void)
+{
+    bool before = interrupt.is_ignored;
+    interrupt.is_ignored = true;
+    return before;
+}
+
+void interrupt_ignore_end(const bool *before)
+{
+    interrupt.is_ignored = *before;
 }
 
 static struct timespec next_look(void)

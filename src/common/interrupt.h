@@ -31,4 +31,15 @@ bool interrupt_is_possible(void);
 bool interrupt_late_begin(void);
 void interrupt_late_end(const bool *begun);
 
+/* After -EINTR: whether it came in such a block, so that something may have changed. */
+bool interrupt_was_late(void);
+
+/* To the end of the block this thread is not interrupted, but asked, so that it learns that this takes long: what was
+ * changed in part is undone. */
+#define UNINTERRUPTED()                                                                            \
+    __attribute__((cleanup(interrupt_ignore_end), unused)) bool ignored_before =                   \
+        interrupt_ignore_begin()
+bool interrupt_ignore_begin(void);
+void interrupt_ignore_end(const bool *before);
+
 #endif

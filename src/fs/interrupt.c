@@ -8,11 +8,13 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/process_status.h"
 #include "fs/daemon/loop.h"
 #include "fs/mount.h"
 #include "sparsefs/sparsefs.h"
 
 #define LONG_NANOS 1000000000u
+#define LOOK_NANOS 10000000u    /* between two looks at a program */
 #define LAST_NANOS 10000000000u /* for all that is finished after one that was not */
 
 static atomic_bool mount_ends;
@@ -24,7 +26,9 @@ static atomic_uint_fast64_t
 struct served {
     struct served *next;
     fuse_req_t request;
-    bool only_looks;
+    enum request_kind kind;
+    pid_t thread;    /* of the program that waits */
+    uint64_t looked; /* clock_now when that was looked at last */
     bool is_asked;
     bool finishes; /* nobody waits */
     struct loop *loop;
@@ -81,27 +85,45 @@ static bool is_cut_off(struct served *of)
     return true;
 }
 
+/* The kernel tells of any signal, once, and not whether the program ends by it. Of a program in a container
+ * it cannot be told: it is not seen. */
+static bool is_given_up(struct served *of)
+{
+    struct process_status program;
+    uint64_t now = clock_now();
+    if (atomic_load(&of->interrupted) != of->request)
+        return false;
+    if (of->kind == REQUEST_LOOKS)
+        return true;
+    if (now - of->looked < LOOK_NANOS)
+        return false;
+    of->looked = now;
+    return process_look_at(of->thread, &program) ? program.was_killed : of->kind == REQUEST_CHANGES;
+}
+
 static bool is_interrupted(void *context)
 {
     struct served *of = context;
     bool ends = atomic_load(&mount_ends);
     if (of->finishes && ends)
         return is_cut_off(of);
-    if (ends && of->only_looks)
+    if (ends && of->kind == REQUEST_LOOKS)
         return true;
     if (!takes_long(of))
         return false;
     give_way(of);
-    return !of->finishes && (ends || atomic_load(&of->interrupted) == of->request);
+    return !of->finishes && (ends || is_given_up(of));
 }
 
-int interruptible_begin(fuse_req_t request, bool only_looks)
+int interruptible_begin(fuse_req_t request, enum request_kind kind)
 {
     struct served *served = mine ? mine : make_mine();
     if (!served)
         return 0;
     served->request = request;
-    served->only_looks = only_looks;
+    served->kind = kind;
+    served->thread = fuse_req_ctx(request)->pid;
+    served->looked = 0;
     served->since = 0;
     served->finishes = false;
     served->loop = ((const struct mount *)fuse_req_userdata(request))->loop;
@@ -143,9 +165,8 @@ struct finishing finishing_begin(const struct mount *mount)
     struct served *served = mine ? mine : make_mine();
     if (!served)
         return (struct finishing){0};
-    struct finishing was = {served->is_asked, served->only_looks, served->gives_way,
-                            served->request};
-    served->only_looks = false;
+    struct finishing was = {served->is_asked, served->gives_way, served->kind, served->request};
+    served->kind = REQUEST_CHANGES;
     served->finishes = true;
     served->since = 0;
     served->loop = mount->loop;
@@ -163,7 +184,7 @@ void finishing_end(const struct finishing *finishing)
         loop_end_wait(mine->loop);
     }
     mine->finishes = false;
-    mine->only_looks = finishing->only_looked;
+    mine->kind = finishing->kind;
     mine->request = finishing->request;
     interruptible_again(&finishing->was_interruptible);
 }

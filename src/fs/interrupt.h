@@ -1,6 +1,7 @@
 /* Requests that take long end early when whoever has made them no longer waits, or when the mount
  * ends. Those that write, or apply what was written, do so before the first change: it is told, as
- * the request fails with EINTR. Commits do not. Of those that can end the thread is no longer counted
+ * the request fails with EINTR. A signal for which a program has a handler ends only those that look: others
+ * end for one that ends the program. Commits do not. Of those that can end the thread is no longer counted
  * when they take long (loop_begin_wait): others are served, however many of them there are. */
 #ifndef SPARSEFS_FS_INTERRUPT_H
 #define SPARSEFS_FS_INTERRUPT_H
@@ -12,12 +13,14 @@
 /* To the end of the block this thread serves a request that may be ended by -EINTR: as soon as the
  * mount ends if it only looks, else when it has taken a while; and by FUSE_INTERRUPT then, too: a
  * program that is sent a signal is not to see short requests fail for that. */
-#define LOOKING(request)  INTERRUPTIBLE(request, true)
-#define CHANGING(request) INTERRUPTIBLE(request, false)
-#define INTERRUPTIBLE(request, only_looks)                                                         \
+#define LOOKING(request)  INTERRUPTIBLE(request, REQUEST_LOOKS)
+#define CHANGING(request) INTERRUPTIBLE(request, REQUEST_CHANGES)
+#define CLOSING(request)  INTERRUPTIBLE(request, REQUEST_CLOSES) /* what cannot be repeated */
+#define INTERRUPTIBLE(request, kind)                                                               \
     __attribute__((cleanup(interruptible_end), unused)) int interruptible =                        \
-        interruptible_begin(request, only_looks)
-int interruptible_begin(fuse_req_t request, bool only_looks);
+        interruptible_begin(request, kind)
+enum request_kind { REQUEST_LOOKS, REQUEST_CHANGES, REQUEST_CLOSES };
+int interruptible_begin(fuse_req_t request, enum request_kind kind);
 void interruptible_end(const int *interruptible);
 
 /* Until the end of the block the request cannot be interrupted: changes by others are applied. */
@@ -35,7 +38,8 @@ void interruptible_again(const bool *was);
         finishing_begin(mount)
 struct mount;
 struct finishing {
-    bool was_interruptible, only_looked, gave_way;
+    bool was_interruptible, gave_way;
+    enum request_kind kind;
     fuse_req_t request;
 };
 struct finishing finishing_begin(const struct mount *mount);

@@ -433,7 +433,7 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
  * then it is forgotten, as close(2) cannot be repeated. */
 static int apply_closed(fuse_req_t request, struct open_file *file, bool *changed, bool *closing)
 {
-    CHANGING(request);
+    CLOSING(request);
     struct mount *mount = fuse_req_userdata(request);
     int error = 0;
     if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked) ||

@@ -18,11 +18,11 @@
 
 #include "common/log.h"
 #include "common/mounts.h"
+#include "common/process_status.h"
 #include "store/private.h"
 
 #define CONNECTIONS "/sys/fs/fuse/connections"
 #define PROGRAM     "sparsefs"
-#define KILLED      0x100 /* SIGKILL in a mask of signals */
 
 #define TRY_NANOS   10000000
 #define ABORT_TRIES 50 /* a killed process mostly ends at once */
@@ -49,33 +49,6 @@ bool holder_find(const struct stat *file, bool writer_only, struct holder *holde
 }
 
 /* ---- A process ---- */
-
-struct process {
-    char name[64];
-    uid_t uid;       /* the real one */
-    bool was_killed; /* SIGKILL is pending, or it has ended except for some threads */
-};
-
-static bool look_at(pid_t pid, struct process *process)
-{
-    char path[64], line[256], state;
-    unsigned long long signals;
-    *process = (struct process){.uid = (uid_t)-1};
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    FILE *status = fopen(path, "re");
-    while (status && fgets(line, sizeof(line), status)) {
-        (void)sscanf(line, "Name: %63[^\n]", process->name);
-        (void)sscanf(line, "Uid: %u", &process->uid);
-        if (sscanf(line, "State: %c", &state) == 1)
-            process->was_killed = state == 'Z' || state == 'X';
-        if (sscanf(line, "SigPnd: %llx", &signals) == 1 ||
-            sscanf(line, "ShdPnd: %llx", &signals) == 1)
-            process->was_killed |= (signals & KILLED) != 0;
-    }
-    if (status)
-        fclose(status);
-    return process->name[0];
-}
 
 /* Whether a file of descriptors' facts is one of a connection, and of which. */
 static bool read_connection(const char *path, unsigned *connection)
@@ -157,8 +130,8 @@ static void abort_connection(const char *path, pid_t pid)
 /* A name proves nothing: of other users only those are believed who may write the file anyway. */
 static bool is_killed_sparsefs(const struct holder *holder, const struct stat *file)
 {
-    struct process process;
-    return look_at(holder->pid, &process) && strcmp(process.name, PROGRAM) == 0 &&
+    struct process_status process;
+    return process_look_at(holder->pid, &process) && strcmp(process.name, PROGRAM) == 0 &&
            (process.uid == 0 || process.uid == geteuid() || process.uid == file->st_uid) &&
            process.was_killed;
 }
@@ -212,10 +185,10 @@ void holder_describe(int fd, const char *path, char text[HOLDER_TEXT])
 {
     struct stat file;
     struct holder holder;
-    struct process process;
+    struct process_status process;
     text[0] = '\0';
     if (fstat(fd, &file) < 0 || !holder_find(&file, false, &holder) ||
-        !look_at(holder.pid, &process))
+        !process_look_at(holder.pid, &process))
         return;
     int n = snprintf(text, HOLDER_TEXT, ": %s (process %d%s)", process.name, (int)holder.pid,
                      process.was_killed ? ", killed, but it has not ended" : "");

@@ -116,7 +116,8 @@ int neighbour_check(struct store *store, int fd, const char *path)
 
 /* ---- Removing one ---- */
 
-/* As the kernel would not let them in a sticky folder, and other folders let them anyway. */
+/* As the kernel would not let them in a sticky folder, and other folders let them anyway: there root also removes
+ * what those have made who may write the file. */
 int neighbour_may_go(const struct store *store, const char *path)
 {
     struct stat file = no_file, folder, st;
@@ -126,7 +127,9 @@ int neighbour_may_go(const struct store *store, const char *path)
     if ((store->fd >= 0 && fstat(store->fd, &file) < 0) || fstat(store->folder, &folder) < 0)
         return -errno;
     bool is_own = st.st_uid == 0 || st.st_uid == file.st_uid || folder.st_uid == file.st_uid;
-    return is_own ? 0 : -EPERM;
+    bool is_sticky = folder.st_mode & S_ISVTX;
+    return is_own || (!is_sticky && store->fd >= 0 && may_write(store, &file, st.st_uid)) ? 0
+                                                                                          : -EPERM;
 }
 
 int neighbour_remove(const struct store *store, const char *path)

@@ -108,7 +108,7 @@ static int change_row(struct change_rows *change, uint64_t row)
         if (is_there)
             keep_row(change, row, &now);
         error = view_place_points(views, row, &points.defined, points.values);
-        if (error == -EINTR)
+        if (error == -EINTR && !interrupt_was_late())
             forget_row(change, row);
     }
     points_free(&points);
@@ -119,7 +119,7 @@ static void undo(const struct change_rows *change)
 {
     const struct csr_rows *rows = change->rows;
     struct views *views = rows->views;
-    INTERRUPTED_LATE();
+    UNINTERRUPTED();
     bool is_undone = !change->is_incomplete;
     for (const struct kept_row *kept = change->kept; kept; kept = kept->next)
         is_undone &=

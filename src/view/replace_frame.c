@@ -66,7 +66,7 @@ static int keep(struct views *views, uint64_t frame, size_t most_kept, struct ke
 /* After a failure. */
 static void restore(struct views *views, uint64_t frame, const struct kept *kept)
 {
-    INTERRUPTED_LATE();
+    UNINTERRUPTED();
     size_t written;
     int error = -EIO;
     if (kept->is_blank)

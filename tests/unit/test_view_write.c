@@ -1324,7 +1324,78 @@ static void threads_do_not_disturb_each_other(void **state)
     }
 }
 
-TEST_MAIN(cmocka_unit_test(views_show_what_was_written),
+/* ---- Interruptions ---- */
+
+static uint64_t passed; /* nanoseconds, besides those that do */
+
+uint64_t __real_clock_now(void);
+uint64_t __wrap_clock_now(void);
+
+uint64_t __wrap_clock_now(void)
+{
+    return __real_clock_now() + passed;
+}
+
+/* From then on it is interrupted, and each time that it is asked ten seconds pass: longer than a change that has begun
+ * waits for its end. */
+static bool is_given_up(void *left)
+{
+    if (*(int *)left > 0) {
+        --*(int *)left;
+        return false;
+    }
+    passed += 10000000000u;
+    return true;
+}
+
+static void csr_is_written_as_a_whole_whenever_it_is_interrupted(void **state)
+{
+    (void)state;
+    static struct model model;
+    int error = -EINTR, interrupted = 0;
+    for (int n = 0; error; n++) {
+        struct view_csr csr = {.most_kept = MOST};
+        size_t count;
+        create_model(&model, &kinds[1]);
+        struct views *views = model.views[0];
+        const struct sfs_slab slab = {.rank = 3, .count = {4, 6, 7}};
+        for (size_t i = 0; i < 4 * 6 * 7 * sizeof(uint16_t); i++)
+            model.value[i] = (unsigned char)random_below(256);
+        assert_int_equal(sfs_write(model.dataset, &slab, model.value), 0);
+        for (int i = 0; i < VIEW_CSR_PARTS; i++)
+            csr.part[i].bytes = (char *)read_all(views, VIEW_CSR_INDPTR + i, 0, &csr.part[i].n);
+        /* All of frames 0 to 2, of which the first element is not there, with other values; of frame 3 none. */
+        int64_t *indptr = (int64_t *)csr.part[0].bytes;
+        indptr[4] = indptr[5] = indptr[3];
+        csr.part[1].n -= csr.part[1].n / 4;
+        csr.part[2].n -= csr.part[2].n / 4;
+        for (size_t i = 0; i < csr.part[2].n; i++)
+            ((char *)csr.part[2].bytes)[i] ^= 0x55;
+        const struct sfs_slab first = {.rank = 3, .count = {3, 1, 1}};
+        assert_int_equal(sfs_erase(model.dataset, &first), 0);
+        unsigned char *before = read_all(views, VIEW_STACK_RAW, 0, &count);
+        int left = n;
+        sfs_set_interrupt(is_given_up, &left);
+        error = view_put_csr(views, &csr);
+        sfs_set_interrupt(NULL, NULL);
+        assert_true(error == 0 || error == -EINTR);
+        unsigned char *after = read_all(views, VIEW_STACK_RAW, 0, &count);
+        if (error)
+            assert_memory_equal(after, before, count);
+        else
+            assert_memory_equal(after, csr.part[2].bytes, csr.part[2].n);
+        interrupted += error != 0;
+        free(before);
+        free(after);
+        for (int i = 0; i < VIEW_CSR_PARTS; i++)
+            free((char *)csr.part[i].bytes);
+        close_model(&model);
+    }
+    assert_true(interrupted > 8);
+}
+
+TEST_MAIN(cmocka_unit_test(csr_is_written_as_a_whole_whenever_it_is_interrupted),
+          cmocka_unit_test(views_show_what_was_written),
           cmocka_unit_test(other_header_bytes_are_refused),
           cmocka_unit_test(behind_the_end_nothing_is_written),
           cmocka_unit_test(selections_that_do_not_fit_change_nothing),
