@@ -276,6 +276,21 @@ def test_files_of_others_are_not_removed_for_an_owner(mounts, path, ending):
     check(mounts, path)
 
 
+def test_a_journal_of_a_member_of_the_group(mounts, path):
+    """Who may write the file has been killed: in a folder without sticky bit root carries it out, and removes it."""
+    leave_journal(mounts, path)
+    os.chown(path, NOBODY, DAEMON)
+    os.chmod(path, 0o660)
+    os.chown(path.parent, 0, DAEMON)
+    os.chmod(path.parent, 0o2775)
+    journal = beside(path, ".journal")
+    os.chown(journal, DAEMON, DAEMON)
+    os.chmod(journal, 0o660)
+    done = subprocess.run([BUILD / "sparsectl", "recover", path], capture_output=True, text=True)
+    assert done.returncode == 0 and not journal.exists(), done
+    check(mounts, path)
+
+
 WITHOUT_RIGHTS = "-dac_override,-dac_read_search,-fowner"  # of root: an ordinary user may not mount everywhere
 
 
