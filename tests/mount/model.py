@@ -102,6 +102,9 @@ def shared_array(shape, dtype):
     return np.frombuffer(mmap.mmap(-1, n), dtype, math.prod(shape)).reshape(shape)
 
 
+CLEARED_SECONDS = 0.5
+
+
 class Dataset:
     """What one dataset must contain. Positions are bytes of a frame's dense view, without a header."""
 
@@ -115,6 +118,7 @@ class Dataset:
         self.sparsify = sparsify and kind.sparse
         self.content = shared_array((kind.most, self.elements, self.item), "u1")
         self.content[...] = self.fill
+        self.cleared = shared_array((kind.most,), "f8")  # until when the kernel may show zeros that are none
         self.defined = shared_array((kind.most, self.elements), "?")
         self.defined[...] = not kind.sparse
         self.count = multiprocessing.Value("q", kind.shape[0] if len(kind.shape) == 3 else 1)
@@ -311,7 +315,6 @@ class Worker:
         self.log = collections.deque(maxlen=LOGGED)
         self.open_files = collections.OrderedDict()
         self.watched = {}
-        self.is_cleared = False  # by the kernel, and for a moment, what is not to be zero
         self.groups = set()
         self.groups_made = 0
 
@@ -370,8 +373,7 @@ class Worker:
 
     def watch(self, dataset, frame):
         """What was done is seen at once also by who has had the other views open, with pages of them."""
-        if self.is_cleared or self.random.random() < 0.5:
-            self.is_cleared = False
+        if time.monotonic() < dataset.cleared[frame] or self.random.random() < 0.5:
             return
         for view in FRAME_VIEWS:
             path = self.path(dataset, view, frame)
@@ -536,7 +538,8 @@ class Worker:
                 dataset.write(frame, start, bytes(end - start))
             else:
                 dataset.punch(frame, start, end)
-                self.is_cleared = bool(dataset.fill.any())
+                if dataset.fill.any():
+                    dataset.cleared[frame] = time.monotonic() + CLEARED_SECONDS
 
     def over_end(self):
         dataset = self.pick_dataset()
