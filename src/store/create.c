@@ -114,7 +114,8 @@ static bool is_temporary(const char *entry, const char *name)
            !strcmp(entry + TEMPORARY_DIGITS, TEMPORARY_ENDING);
 }
 
-/* In a sticky folder nobody removes files of others, not even root, who could: but those of who owns the store's file. */
+/* In a sticky folder nobody removes files of others, not even root, who could; but those of who owns the store's
+ * file. */
 static bool is_ours(const struct store *store, const struct stat *st)
 {
     struct stat folder, file;
