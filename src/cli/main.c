@@ -116,6 +116,8 @@ static void keep_memory(void)
 int main(int argc, char **argv)
 {
     keep_memory();
+    if (!descriptors_fill_standard())
+        return FAILED;
     (void)descriptors_allow(DESCRIPTORS);
     sfs_leave_hdf5_at_exit();
     int taken = take_options(argc, argv);

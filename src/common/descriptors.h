@@ -6,6 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Opens those of 0 to 2 that are not open: a file, a socket or /dev/fuse that got such a number would be taken for
+ * standard input, or be written as messages are. What is opened is neither read nor written: -EBADF, as of one that is
+ * closed. False: it cannot be done. Before anything else is opened. */
+bool descriptors_fill_standard(void);
+
 /* Closes all from this one on. */
 void descriptors_close_from(int first);
 

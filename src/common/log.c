@@ -52,7 +52,7 @@ void log_make_line(char *text)
 
 void log_message(int level, const char *format, ...)
 {
-    char line[2048];
+    char line[LOG_MOST_LINE];
     va_list args;
     if (level > atomic_load(&log_level) || (lines_left && *lines_left == 0))
         return;

@@ -27,6 +27,8 @@ bool log_is_due(_Atomic uint64_t *last);
  * dropped. NULL: there is no limit. */
 void log_limit(unsigned *left);
 
+#define LOG_MOST_LINE 2048 /* bytes; longer ones are cut */
+
 #define log_error(...)   log_message(LOG_ERR, __VA_ARGS__)
 #define log_warning(...) log_message(LOG_WARNING, __VA_ARGS__)
 #define log_info(...)    log_message(LOG_INFO, __VA_ARGS__)

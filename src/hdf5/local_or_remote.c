@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "hdf5/local.h"
 #include "hdf5/private.h"
@@ -136,7 +137,9 @@ int hdf5_flush(struct hdf5 *hdf5)
     if (!hdf5->remote)
         return local_flush(hdf5);
     int error = remote_flush(hdf5->remote);
-    return error ? error : file_flush_pending(hdf5->store);
+    if (!error)
+        error = file_flush_pending(hdf5->store);
+    return error ? library_failed_because(error, strerror(-error)) : 0;
 }
 
 int hdf5_write(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start, const uint64_t *count,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/acl.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "store/private.h"
 
@@ -113,13 +114,28 @@ static bool is_temporary(const char *entry, const char *name)
            !strcmp(entry + TEMPORARY_DIGITS, TEMPORARY_ENDING);
 }
 
-/* A new file that no process has locked any more, which its creator would. */
-static bool remove_if_left(int directory, const char *entry)
+/* In a sticky folder nobody removes files of others, not even root, who could; but those of who owns the store's
+ * file. */
+static bool is_ours(const struct store *store, const struct stat *st)
 {
-    int fd = openat(directory, entry, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    struct stat folder, file;
+    if (fstat(store->folder, &folder) < 0)
+        return false;
+    return !(folder.st_mode & S_ISVTX) || st->st_uid == geteuid() ||
+           (neighbour_stat(store->folder, store->place, &file) == 0 && st->st_uid == file.st_uid);
+}
+
+/* A new file that no process has locked any more, which its creator would. Others may give any file such a name, and
+ * mount anything on one. */
+static bool remove_if_left(const struct store *store, const char *entry)
+{
+    struct stat st;
+    int fd = io_open_at(store->folder, entry, O_RDONLY | O_NONBLOCK);
     if (fd < 0)
         return false;
-    bool left = flock(fd, LOCK_EX | LOCK_NB) == 0 && unlinkat(directory, entry, 0) == 0;
+    bool left = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+                is_ours(store, &st) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+                unlinkat(store->folder, entry, 0) == 0;
     close(fd);
     return left;
 }
@@ -133,7 +149,7 @@ static unsigned remove_temporaries(const struct store *store)
         return 0;
     for (struct dirent *entry; (entry = readdir(directory));)
         n += is_temporary(entry->d_name, place_entry(store->place)) &&
-             remove_if_left(dirfd(directory), entry->d_name);
+             remove_if_left(store, entry->d_name);
     closedir(directory);
     if (n > 0)
         log_info("%s: %u unfinished new files of programs that died were removed", store->path, n);

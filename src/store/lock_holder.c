@@ -1,9 +1,10 @@
 /* Looks through /proc for the holder of a lock and its connection; aborts that by fusectl. */
 #include "store/lock_holder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@
 #include <linux/mount.h>
 #endif
 
+#include "common/acl.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/mounts.h"
 #include "common/process_status.h"
@@ -27,6 +30,11 @@
 #define TRY_NANOS   10000000
 #define ABORT_TRIES 50 /* a killed process mostly ends at once */
 #define MOST_TRIES  500
+
+/* Of all descriptors of all threads: whoever holds the lock may have made any number. */
+#define MOST_FACTS   4096
+#define FACTS_NANOS  UINT64_C(1000000000)
+#define LINES_BEFORE 32 /* of a descriptor's facts, before its connection */
 
 bool holder_find(const struct stat *file, bool writer_only, struct holder *holder)
 {
@@ -48,18 +56,58 @@ bool holder_find(const struct stat *file, bool writer_only, struct holder *holde
     return found;
 }
 
-/* ---- A process ---- */
+/* ---- Its descriptors ---- */
+
+/* What is looked through so far, and until when. */
+struct facts {
+    unsigned n;
+    uint64_t end;
+};
+
+static bool may_go_on(const struct facts *facts)
+{
+    return facts->n < MOST_FACTS && clock_now() < facts->end;
+}
+
+static DIR *open_folder(int in, const char *name)
+{
+    int fd = openat(in, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (fd >= 0 && !folder)
+        close(fd);
+    return folder;
+}
 
 /* Whether a file of descriptors' facts is one of a connection, and of which. */
-static bool read_connection(const char *path, unsigned *connection)
+static bool read_connection(int folder, const char *name, unsigned *connection)
 {
     char line[256];
     bool found = false;
-    FILE *facts = fopen(path, "re");
-    while (facts && !found && fgets(line, sizeof(line), facts))
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+    for (int i = 0; file && !found && i < LINES_BEFORE && fgets(line, sizeof(line), file); i++)
         found = sscanf(line, "fuse_connection: %u", connection) == 1;
-    if (facts)
-        fclose(facts);
+    if (file)
+        fclose(file);
+    else if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+static bool connection_of_thread(int threads, const char *thread, struct facts *facts,
+                                 unsigned *connection)
+{
+    char name[32 + sizeof("/fdinfo")];
+    bool found = false;
+    snprintf(name, sizeof(name), "%.31s/fdinfo", thread);
+    DIR *folder = open_folder(threads, name);
+    for (struct dirent *entry; folder && !found && may_go_on(facts) && (entry = readdir(folder));) {
+        facts->n++;
+        found =
+            entry->d_name[0] != '.' && read_connection(dirfd(folder), entry->d_name, connection);
+    }
+    if (folder)
+        closedir(folder);
     return found;
 }
 
@@ -67,15 +115,19 @@ static bool read_connection(const char *path, unsigned *connection)
  * more, so those of all its threads are searched. */
 static bool connection_of(pid_t pid, unsigned *connection)
 {
-    char pattern[64];
-    glob_t paths;
+    char path[64];
+    struct facts facts = {.end = clock_now() + FACTS_NANOS};
     bool found = false;
-    snprintf(pattern, sizeof(pattern), "/proc/%d/task/*/fdinfo/*", (int)pid);
-    if (glob(pattern, GLOB_NOSORT, NULL, &paths) != 0)
-        return false;
-    for (size_t i = 0; i < paths.gl_pathc && !found; i++)
-        found = read_connection(paths.gl_pathv[i], connection);
-    globfree(&paths);
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *threads = open_folder(AT_FDCWD, path);
+    for (struct dirent *entry;
+         threads && !found && may_go_on(&facts) && (entry = readdir(threads));) {
+        facts.n++;
+        found = entry->d_name[0] != '.' &&
+                connection_of_thread(dirfd(threads), entry->d_name, &facts, connection);
+    }
+    if (threads)
+        closedir(threads);
     return found;
 }
 
@@ -164,11 +216,13 @@ static bool is_its(const struct mounts *mount, const unsigned *connection, const
                       : file && mount->is_writable && strcmp(mount->source, file) == 0;
 }
 
-/* Appends the mount point of a sparsefs. */
-static void describe_mount(const struct holder *holder, const char *path, char *text, size_t room)
+/* Appends the mount point of a sparsefs. Of a user who may only read the file no descriptors are looked at: who may
+ * write it can keep others from it in any case. */
+static void describe_mount(const struct holder *holder, bool may_write, const char *path,
+                           char *text, size_t room)
 {
     unsigned connection;
-    bool is_known = connection_of(holder->pid, &connection), found = false;
+    bool is_known = may_write && connection_of(holder->pid, &connection), found = false;
     char *file = is_known || !holder->is_writer ? NULL : realpath(path, NULL);
     struct mounts mounts;
     mounts_begin(&mounts);
@@ -179,6 +233,12 @@ static void describe_mount(const struct holder *holder, const char *path, char *
     }
     mounts_end(&mounts);
     free(file);
+}
+
+static bool may_write(int fd, const struct stat *file, uid_t user)
+{
+    return user == 0 || user == geteuid() || user == file->st_uid ||
+           acl_lets_write(fd, file, user, acl_is_member);
 }
 
 void holder_describe(int fd, const char *path, char text[HOLDER_TEXT])
@@ -193,7 +253,8 @@ void holder_describe(int fd, const char *path, char text[HOLDER_TEXT])
     int n = snprintf(text, HOLDER_TEXT, ": %s (process %d%s)", process.name, (int)holder.pid,
                      process.was_killed ? ", killed, but it has not ended" : "");
     if (strcmp(process.name, PROGRAM) == 0)
-        describe_mount(&holder, path, text + n, HOLDER_TEXT - (size_t)n);
+        describe_mount(&holder, may_write(fd, &file, process.uid), path, text + n,
+                       HOLDER_TEXT - (size_t)n);
     if (!process.was_killed)
         strncat(text, "; close it there", HOLDER_TEXT - strlen(text) - 1);
 }

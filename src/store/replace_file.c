@@ -13,7 +13,8 @@
 static bool exists(const struct store *store, const char *path)
 {
     struct stat st;
-    return fstatat(store->folder, place_entry(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
+    int error = neighbour_stat(store->folder, path, &st);
+    return !error || error == -EXDEV;
 }
 
 /* A journal beside the place would be taken for the new file's or, if it were removed first, leave

@@ -785,6 +785,22 @@ def test_progress_only_on_a_terminal(tmp_path, slow_source):
     assert done("import", slow_source, tmp_path / "quiet.h5") == ""
 
 
+@pytest.mark.parametrize("closed", ["0<&- 1>&- 2>&-", "0<&- 1>&-", "2>&-", "1>&-"])
+def test_messages_do_not_go_to_files(tmp_path, closed):
+    """Where standard input, output or error is closed a file must not get its number."""
+    path = make(tmp_path / "a.h5", n=np.arange(768, dtype="i4").reshape(3, 16, 16), m=np.int32(1))
+    before = path.read_bytes()
+    for command in (f"import {path}:/n {path}:/m", f"repack {path} {path}", f"create {path} /n --dims 3 --dtype u1"):
+        code = subprocess.run(["sh", "-c", f'exec "$0" {command} {closed}', SPARSECTL], stderr=subprocess.PIPE,
+                              stdout=subprocess.PIPE, timeout=SECONDS, check=False).returncode
+        assert code != USAGE
+        assert path.read_bytes() == before or command.startswith("repack")
+        assert "sound" in done("check", path)
+        before = path.read_bytes()
+    assert subprocess.run(["sh", "-c", '"$0" info "$1" >&-', SPARSECTL, path], stderr=subprocess.DEVNULL,
+                          timeout=SECONDS, check=False).returncode == FAILED
+
+
 # ---- info and dump ----
 
 

@@ -784,6 +784,50 @@ def test_messages_are_shown_in_the_mount(mounts, tmp_path):
     assert mount.log() == ""
 
 
+def test_failures_show_no_control_characters(small, tmp_path):
+    full = tmp_path / "a\x1b]0;b\x07\nc/mnt"
+    (full / "in").mkdir(parents=True)
+    for arguments in ([tmp_path / "none\x1b]0;b\x07\n", tmp_path], [small, full]):
+        done = subprocess.run([SPARSEFS, *arguments], capture_output=True, timeout=START_SECONDS, check=False)
+        assert done.returncode != 0 and b"?]0;b??" in done.stderr
+        assert done.stderr.count(b"\n") == 1 and b"\x1b" not in done.stderr and b"\x07" not in done.stderr
+
+
+@pytest.mark.parametrize("of_folder", [False, True])
+def test_who_reads_does_not_fill_the_log(mounts, tmp_path, of_folder):
+    """By one damaged chunk, again and again, or by many."""
+    (tmp_path / "in").mkdir()
+    with h5py.File(tmp_path / "in/a.h5", "w") as f:
+        d = f.create_dataset("d", data=np.arange(1000 * 16, dtype="u2").reshape(1000, 4, 4), chunks=(1, 4, 4),
+                             compression="gzip")
+        places = [d.id.get_chunk_info(n) for n in range(1000)]
+    with open(tmp_path / "in/a.h5", "r+b") as f:
+        for place in places:
+            f.seek(place.byte_offset)
+            f.write(bytes(place.size))
+    mount = mounts(tmp_path / "in" if of_folder else tmp_path / "in/a.h5", "ro", expect_log=True)
+    frames = mount / ("a.h5/d/frames" if of_folder else "d/frames")
+
+    def fail(n):
+        with pytest.raises(OSError):
+            (frames / f"{n}.raw").read_bytes()
+
+    for _ in range(1000):
+        fail(0)
+    lines = (mount / ".sparsefs/log").read_text().splitlines()
+    said = [line for line in lines if "/d" in line and "a.h5" in line]
+    assert 0 < len(said) < 500
+    assert re.search(r"error: .*a\.h5.*", said[0])
+    for n in range(1, 1000):
+        fail(n)
+    lines = (mount / ".sparsefs/log").read_text().splitlines()
+    assert len(lines) > 900  # all of them
+    n = 0
+    while len(mount.log().splitlines()) < 900 and "lines of the log were left out" not in mount.log():
+        fail(n)
+        n = (n + 1) % 1000
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="users' mounts are made by fusermount3")
 @pytest.mark.parametrize("folder", ["mnt", "a/mnt"], ids=["itself", "above"])
 def test_a_mount_point_that_is_exchanged(small, tmp_path, folder):

@@ -837,3 +837,22 @@ def test_who_waits_for_a_count_can_be_killed(slow, tmp_path):
         finally:
             slow.let_go()
         assert counting.wait(START_SECONDS) == 0
+
+
+def test_the_log_says_why_nothing_is_committed(tmp_path):
+    """Of a file that is cut short, of which libhdf5's process knows nothing."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("n", data=np.ones((64, 64, 64), "i4"), chunks=(1, 64, 64))
+    mount = Mount(path, tmp_path / "mnt", "default")
+    try:
+        with open(mount / "n/raw/000040.raw", "r+b", buffering=0) as frame:
+            os.pread(frame.fileno(), 100, 0)
+            os.truncate(path, 70000)
+            os.pwrite(frame.fileno(), b"abcd", 500)
+            with pytest.raises(OSError):
+                os.fsync(frame.fileno())
+        assert "cannot flush: Input/output error\n" in mount.log()
+    finally:
+        mount.destroy()
+    assert mount.process.returncode == 2

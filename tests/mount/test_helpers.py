@@ -618,6 +618,34 @@ def test_umount_does_not_wait_for_the_daemon_of_another_user(machine, source):
     machine.check("umount", other)
 
 
+def test_umount_looks_at_processes_of_the_mounter_only(machine, source):
+    """However many threads and files others have who are called like it. All that is looked through goes to grep."""
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt)
+    other = machine.start("sh", "-c", f"exec {' '.join(NOBODY)} "
+                          "sh -c 'printf sparsefs >/proc/$$/comm; echo $$; sleep 3600 & wait' >/run/other")
+    try:
+        machine.check("sh", "-c", "until [ -s /run/other ]; do sleep 0.01; done")
+        pid = machine.check("cat", "/run/other").stdout.strip()
+        machine.check("sh", "-c", "mkdir /run/bin && printf '%s\\n' '#!/bin/sh' 'echo \"$*\" >>/run/asked' "
+                      '"exec $(command -v grep) \\"\\$@\\"" >/run/bin/grep && chmod 755 /run/bin/grep')
+        daemon = machine.daemon(mnt)
+        machine.check("sh", "-c", f"PATH=/run/bin:$PATH exec umount.sparsefs {mnt}")
+        asked = machine.check("cat", "/run/asked").stdout
+        assert f"/proc/{daemon}/task/" in asked and f"/proc/{pid}/" not in asked
+    finally:
+        kill_started(other)
+
+
+def test_helpers_show_no_control_characters(machine, source):
+    name = "/run/a\x1b]0;b\x07\nc"
+    for command in (["umount.sparsefs", name], ["mount.sparsefs", "-f", name, "/run"],
+                    ["mount.sparsefs", "-fs", "-o", "un\x1bknown", source, "/run"]):
+        done = machine.run(*command)
+        assert "\x1b" not in done.stderr and "\x07" not in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert "?" in done.stderr
+
+
 def test_what_root_asks_as_another_user(machine, source):
     """Only of the mount that it was told, and never as root."""
     mnt = machine.directory()

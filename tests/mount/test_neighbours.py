@@ -4,11 +4,13 @@ import ctypes
 import errno
 import os
 import pathlib
+import resource
 import shutil
 import socket
 import stat
 import struct
 import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -653,6 +655,81 @@ def test_temporary_names(path, tmp_path):
                           check=False)
     assert done.returncode == 1 and "File exists" in done.stderr
     assert victim.read_bytes() == b"as it is" * 1000
+
+
+HOLDS_LOCK = """
+import ctypes, fcntl, os, resource, sys, time
+path, fuse, many = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+ctypes.CDLL(None).prctl(15, b"sparsefs", 0, 0, 0)
+highest = 100 + many
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, highest + 10), hard))
+os.dup2(fuse, highest)
+os.close(fuse)
+fd = os.open(path, os.O_RDONLY)
+for n in range(many):
+    os.dup(fd)
+fcntl.flock(fd, fcntl.LOCK_EX)
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("user, many, named", [(0, 10, True), (DAEMON, 10, True), (NOBODY, 10, False),
+                                               (0, 6000, False)])
+def test_who_has_the_lock_is_not_looked_through_for_ever(path, tmp_path, user, many, named):
+    """Only if he may write the file, and not all that he has open: whose mount it is is only said."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < many + 200:
+        pytest.skip("a process may not have as many files open")
+    os.chown(path, DAEMON, DAEMON)
+    os.chmod(path, 0o644)
+    with silent(tmp_path / "silent", kind="fuse.sparsefs") as mounted:
+        fuse, = [int(fd) for fd in os.listdir("/proc/self/fd")
+                 if os.path.exists(f"/proc/self/fd/{fd}") and os.readlink(f"/proc/self/fd/{fd}") == "/dev/fuse"]
+        with subprocess.Popen([sys.executable, "-c", HOLDS_LOCK, path, str(fuse), str(many)], user=user, group=user,
+                              extra_groups=[], pass_fds=[fuse], stdout=subprocess.PIPE, text=True) as holder:
+            try:
+                assert holder.stdout.readline() == "ready\n"
+                done = subprocess.run([BUILD / "sparsectl", "recover", path], capture_output=True, text=True,
+                                      timeout=ANSWER_SECONDS, check=False)
+            finally:
+                holder.kill()
+    assert done.returncode == 1 and f"sparsefs (process {holder.pid})" in done.stderr
+    assert (f", mounted at {mounted}" in done.stderr) == named, done.stderr
+
+
+@pytest.mark.parametrize("command", ["create", "repack", "recover"])
+def test_temporary_names_that_are_mounted_upon(path, tmp_path, command):
+    """By another one, who may where FUSE lets users do so: nothing is asked there."""
+    os.chmod(path.parent, 0o1777)
+    target = path if command == "recover" else path.with_name("new.h5")
+    arguments = {"create": [target, "/new", "--dims", "2,3", "--dtype", "uint8"], "repack": [path, target],
+                 "recover": [target]}[command]
+    with silent(path.parent / f".{target.name}.123abc.sparsefs"):
+        with subprocess.Popen([BUILD / "sparsectl", command, *arguments]) as process:
+            try:
+                assert process.wait(ANSWER_SECONDS) == 0
+            finally:
+                process.kill()
+
+
+@pytest.mark.parametrize("sticky", [True, False])
+def test_temporary_names_of_others(path, sticky):
+    """In a sticky folder root removes what is root's, or of who owns the HDF5 file, and nothing else."""
+    os.chmod(path.parent, 0o1777 if sticky else 0o777)
+    os.chown(path, DAEMON, DAEMON)
+    names = {}
+    for user, digits in ((0, "000000"), (DAEMON, "00000d"), (NOBODY, "00000b")):
+        names[user] = path.with_name(f".{path.name}.{digits}.sparsefs")
+        names[user].write_bytes(b"something")
+        os.chown(names[user], user, user)
+    linked = path.with_name(f".{path.name}.0000ff.sparsefs")
+    other = path.with_name("other")
+    other.write_bytes(b"something")
+    os.link(other, linked)
+    assert subprocess.run([BUILD / "sparsectl", "recover", path], timeout=60, check=False).returncode == 0
+    assert [name.exists() for name in names.values()] == [False, False, sticky]
+    assert linked.exists() and other.exists()
 
 
 @pytest.mark.parametrize("command", ["import", "export"])

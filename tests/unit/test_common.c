@@ -27,6 +27,7 @@
 #include "common/json.h"
 #include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
+#include "common/log_rate.h"
 #include "common/mounts.h"
 #include "common/object_names.h"
 
@@ -355,6 +356,111 @@ static void names_and_paths_have_an_end(void **state)
     object_names_free(&names);
 }
 
+/* ---- How often is logged ---- */
+
+#define SECOND UINT64_C(1000000000)
+
+static void a_line_that_is_repeated_is_said_less_and_less(void **state)
+{
+    (void)state;
+    struct log_rate rate = {0};
+    uint64_t now = 5 * SECOND, repeated, all = 0, said = 0;
+    assert_false(log_rate_repeats(&rate, now, "one", &repeated));
+    assert_true(log_rate_repeats(&rate, now + SECOND / 2, "one", &repeated));
+    assert_false(log_rate_repeats(&rate, now + SECOND / 2, "another", &repeated));
+    assert_false(log_rate_repeats(&rate, now + SECOND + 1, "one", &repeated));
+    assert_int_equal(repeated, 1);
+    for (int i = 0; i < 5; i++) { /* what happens seldom is said each time */
+        now += 3 * SECOND;
+        assert_false(log_rate_repeats(&rate, now, "one", &repeated));
+        assert_int_equal(repeated, 0);
+    }
+    for (int i = 0; i < 100000; i++) { /* 1,000 seconds */
+        now += SECOND / 100;
+        if (!log_rate_repeats(&rate, now, "one", &repeated)) {
+            said++;
+            all += repeated;
+        }
+    }
+    assert_in_range(said, 10, 30);
+    assert_in_range(all + said, 90000, 100000);
+    now += 2 * SECOND; /* it has come to an end */
+    assert_false(log_rate_repeats(&rate, now += 64 * SECOND, "one", &repeated));
+    assert_false(log_rate_repeats(&rate, now += 2 * SECOND, "one", &repeated));
+    log_rate_free(&rate);
+}
+
+static void lines_that_are_too_many_are_counted(void **state)
+{
+    (void)state;
+    struct log_rate rate = {0};
+    uint64_t now = 5000 * SECOND, left_out, written = 0, counted = 0;
+    for (int i = 0; i < LOG_RATE_BURST; i++)
+        assert_true(log_rate_allows(&rate, now, &left_out));
+    assert_false(log_rate_allows(&rate, now, &left_out));
+    for (int i = 0; i < 10000; i++) {
+        now += SECOND / 1000;
+        written += log_rate_allows(&rate, now, &left_out);
+        counted += left_out;
+    }
+    assert_in_range(written, 9 * LOG_RATE_SECOND, 10 * LOG_RATE_SECOND);
+    now += 2 * SECOND;
+    assert_true(log_rate_allows(&rate, now, &left_out));
+    assert_int_equal(counted + left_out + written, 10001);
+    now += 3600 * SECOND;
+    for (int i = 0; i < LOG_RATE_BURST; i++)
+        assert_true(log_rate_allows(&rate, now, &left_out));
+    assert_int_equal(left_out, 0);
+}
+
+static void many_lines_are_forgotten(void **state)
+{
+    (void)state;
+    struct log_rate rate = {0};
+    uint64_t repeated;
+    char line[32];
+    for (unsigned i = 0; i <= LOG_RATE_KEPT; i++) {
+        snprintf(line, sizeof(line), "line %u", i);
+        assert_false(log_rate_repeats(&rate, SECOND + i, line, &repeated));
+    }
+    assert_true(log_rate_repeats(&rate, 2 * SECOND, line, &repeated));
+    assert_true(log_rate_repeats(&rate, 2 * SECOND, "line 1", &repeated));
+    assert_false(log_rate_repeats(&rate, 2 * SECOND, "line 0", &repeated));
+    log_rate_free(&rate);
+}
+
+/* ---- Descriptors of standard input and output ---- */
+
+/* 0 if they are as they must be, in a process of its own: its messages go nowhere. */
+static int fill_and_look(int first_closed)
+{
+    for (int fd = first_closed; fd <= 2; fd++)
+        close(fd);
+    if (!descriptors_fill_standard())
+        return 1;
+    char byte = 0;
+    for (int fd = first_closed; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 || (fd == 0 ? read(fd, &byte, 1) : write(fd, "x", 1)) != -1 ||
+            errno != EBADF)
+            return 2;
+    int next = open("/dev/null", O_RDONLY);
+    return next > 2 ? 0 : 3;
+}
+
+static void files_get_no_number_of_standard_output(void **state)
+{
+    (void)state;
+    for (int first = 0; first <= 3; first++) {
+        int status;
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            _exit(fill_and_look(first));
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+}
+
 /* ---- Compressed files ---- */
 
 /* Somebody exchanges a compressed file after it was looked at. */
@@ -386,4 +492,8 @@ TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
           cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing),
           cmocka_unit_test(paths_are_put_together_from_names),
           cmocka_unit_test(names_and_paths_have_an_end),
+          cmocka_unit_test(a_line_that_is_repeated_is_said_less_and_less),
+          cmocka_unit_test(lines_that_are_too_many_are_counted),
+          cmocka_unit_test(many_lines_are_forgotten),
+          cmocka_unit_test(files_get_no_number_of_standard_output),
           cmocka_unit_test(an_image_that_became_a_fifo_is_not_waited_for))

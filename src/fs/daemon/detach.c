@@ -10,26 +10,20 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "fs/daemon/options.h"
 
 static int word_fd = -1; /* of the child: the pipe on which it reports that it is ready */
 
 int daemon_fail(const char *path, const char *why)
 {
-    fprintf(stderr, "sparsefs: %s: %s\n", path, why);
+    char *line;
+    if (asprintf(&line, "%s: %s", path, why) < 0)
+        return EXIT_MOUNT_FAILED;
+    log_make_line(line);
+    fprintf(stderr, "sparsefs: %s\n", line);
+    free(line);
     return EXIT_MOUNT_FAILED;
-}
-
-bool daemon_fill_descriptors(void)
-{
-    int fd;
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= 2);
-    if (fd < 0)
-        return false;
-    close(fd);
-    return true;
 }
 
 static pid_t starting_child; /* of the parent */

@@ -3,13 +3,8 @@
 #ifndef SPARSEFS_FS_DAEMON_DETACH_H
 #define SPARSEFS_FS_DAEMON_DETACH_H
 
-#include <stdbool.h>
-
 /* Says on stderr, in one line, why it cannot begin; returns EXIT_MOUNT_FAILED. */
 int daemon_fail(const char *path, const char *why);
-
-/* Makes sure that descriptors 0 to 2 are open: a file or /dev/fuse must not get their numbers. */
-bool daemon_fill_descriptors(void);
 
 /* Forks. In the parent it does not return: the process ends with 0 once the child says so, with the
  * child's exit code if it ends before, with 8 if the child was interrupted, or with 4 if another signal

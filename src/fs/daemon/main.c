@@ -13,10 +13,12 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/cpu_limit.h"
 #include "common/descriptors.h"
 #include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
+#include "common/log_rate.h"
 #include "common/thread.h"
 #include "config.h"
 #include "dataset/files_together.h"
@@ -42,15 +44,45 @@
 static atomic_bool use_syslog;
 static atomic_int log_level;
 
-static void log_line(int level, const char *line)
+static pthread_mutex_t rate_lock = PTHREAD_MUTEX_INITIALIZER; /* guards: */
+static struct log_rate rate;
+
+static void write_line(int level, const char *line)
 {
-    messages_add(level, line);
-    if (level > atomic_load(&log_level))
-        return;
     if (atomic_load(&use_syslog))
         syslog(level, "%s", line);
     else
         fprintf(stderr, "sparsefs: %s\n", line);
+}
+
+/* Whoever may read can have errors said as often as he likes. .sparsefs/log, which is bounded, has also those that
+ * were too many for the log. */
+static void log_line(int level, const char *line)
+{
+    char again[LOG_MOST_LINE + 64], left[64];
+    bool is_written = level <= atomic_load(&log_level);
+    uint64_t repeated = 0, left_out = 0;
+    if (level <= LOG_INFO) {
+        uint64_t now = clock_now();
+        pthread_mutex_lock(&rate_lock);
+        bool is_said = !log_rate_repeats(&rate, now, line, &repeated);
+        is_written = is_said && is_written && log_rate_allows(&rate, now, &left_out);
+        pthread_mutex_unlock(&rate_lock);
+        if (!is_said)
+            return;
+    }
+    if (left_out) {
+        snprintf(left, sizeof(left), "%" PRIu64 " lines of the log were left out", left_out);
+        messages_add(LOG_WARNING, left);
+        write_line(LOG_WARNING, left);
+    }
+    if (repeated) {
+        snprintf(again, sizeof(again), "%s (and %" PRIu64 " times before)", line, repeated);
+        line = again;
+    }
+    messages_add(level, line);
+    if (is_written)
+        write_line(level, line);
 }
 
 static void log_fuse(enum fuse_log_level level, const char *format, va_list args)
@@ -449,7 +481,7 @@ int main(int argc, char **argv)
     struct options options;
     keep_memory();
     sfs_leave_hdf5_at_exit();
-    if (!daemon_fill_descriptors())
+    if (!descriptors_fill_standard())
         return EXIT_SYSTEM;
     if (argc > 1 && strcmp(argv[1], ASK_AS_MOUNTER) == 0)
         _exit(ask_as_mounter(argc - 2, argv + 2));
