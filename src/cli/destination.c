@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/links_of_others.h"
 #include "cli/open_source.h"
 #include "common/acl.h"
+#include "common/links_of_others.h"
 #include "common/log.h"
 
 #define DEFAULT_MODE 0666 /* of what comes from standard input, less the umask */
@@ -26,6 +26,7 @@ static int destination_create(const char *path, mode_t mode, struct sfs_file **f
 {
     const struct sfs_options options = {.cache_size = FILE_CACHE_BYTES,
                                         .mode = mode,
+                                        .own_links = true,
                                         .hdf5_worker = files_are_apart(),
                                         .chunk_memory = source_chunk_memory()};
     int error = sfs_create(path, &options, file);
@@ -53,6 +54,7 @@ static int open_or_create(const char *path, mode_t mode, struct sfs_file **file,
     struct sfs_options options = {.writable = true,
                                   .cache_size = FILE_CACHE_BYTES,
                                   .mode = mode,
+                                  .own_links = true,
                                   .external_files = source_allowed(),
                                   .hdf5_worker = files_are_apart(),
                                   .chunk_memory = source_chunk_memory()};
@@ -84,6 +86,7 @@ static int open_as_new(struct sfs_file *template, const char *path, const struct
     mode_t mode = source ? less_umask(source->st_mode) : 0;
     const struct sfs_options options = {.image = &image,
                                         .mode = source && !mode ? S_IRUSR : mode,
+                                        .own_links = true,
                                         .hdf5_worker = files_are_apart()};
     int64_t n = sfs_get_image(template, NULL, 0);
     void *bytes = n > 0 ? malloc((size_t)n) : NULL;

@@ -12,7 +12,7 @@
 
 #include "cli/closed_folders.h"
 #include "cli/image_in_mount.h"
-#include "cli/links_of_others.h"
+#include "common/links_of_others.h"
 #include "common/load_stdin_or_gzip.h"
 
 #define MOST_TRIES 20 /* of a file that grows */

@@ -830,6 +830,62 @@ def test_links_of_others_to_what_is_written(path, tmp_path, command, place):
         assert set(file) == {"x", "his", "own"}
 
 
+@pytest.mark.parametrize("command", ["repack", "import", "create", "template"])
+@pytest.mark.parametrize("way", ["folder/new.h5", "folder/sub/new.h5", "by/other/new.h5"])
+def test_links_of_others_to_the_folder_of_a_new_file(path, tmp_path, command, way):
+    """A link of another user leads to his own folders alone; one of root's, or of this user, anywhere."""
+    closed = tmp_path / "closed"
+    (closed / "sub").mkdir(parents=True)
+    left = closed / ".new.h5.012345.sparsefs"
+    left.touch()
+    path.with_name("folder").symlink_to(closed)
+    path.with_name("by").symlink_to(tmp_path)
+    (tmp_path / "other").symlink_to(closed)
+    new = path.parent / way
+    links = path.with_name("folder"), path.with_name("by"), tmp_path / "other"
+    arguments = {"repack": ["repack", path, new], "import": ["import", f"{path}:/d", f"{new}:/d"],
+                 "create": ["create", new, "/new", "--dims", "2,3", "--dtype", "uint8"],
+                 "template": ["create", new, "/new", "--dims", "2,3", "--dtype", "uint8", "--template", path]}[command]
+
+    def make():
+        return subprocess.run([BUILD / "sparsectl", *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+    os.chown(path.parent / pathlib.Path(way).parts[0], NOBODY, NOBODY, follow_symlinks=False)
+    done = make()
+    said = f"{new}: cannot create it: a symbolic link of user {NOBODY} leads to a folder of user 0: name that folder itself"
+    assert (done.returncode, done.stderr) == (1, f"sparsectl: {said}\n")
+    assert sorted(os.listdir(closed)) == [left.name, "sub"] and os.listdir(closed / "sub") == []
+    for folder in closed, closed / "sub":
+        os.chown(folder, NOBODY, NOBODY)
+    assert make().returncode == 0
+    new.unlink()
+    for folder in closed, closed / "sub":
+        os.chown(folder, 0, 0)
+    for link in links:
+        os.chown(link, 0, 0, follow_symlinks=False)
+    assert make().returncode == 0 and new.exists()
+
+
+def test_links_of_others_to_what_is_recovered(path, tmp_path):
+    victim = tmp_path / "victim.h5"
+    shutil.copyfile(path, victim)
+    left = tmp_path / ".victim.h5.012345.sparsefs"
+    left.touch()
+    link = path.with_name("link.h5")
+    link.symlink_to(victim)
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+
+    def recover():
+        return subprocess.run([BUILD / "sparsectl", "recover", link], capture_output=True, text=True, timeout=60,
+                              check=False)
+
+    done = recover()
+    assert done.returncode == 1 and left.exists()
+    assert f"{link}: a symbolic link of user {NOBODY} leads to a file of user 0: name that file itself" in done.stderr
+    os.chown(link, 0, 0, follow_symlinks=False)
+    assert recover().returncode == 0 and not left.exists()
+
+
 SWAP = """
 import os, sys, time
 name, victim, *other = sys.argv[1:]
