@@ -272,8 +272,8 @@ SFS_API int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);
  * permission bits of 0777 that all other files have which this one has led to so far (external raw
  * data, sources of virtual datasets), without those of a group or others to whom the folders above
  * them are closed, or who may be in another group of them; and without what an ACL of this file
- * keeps from some. With options->for_others it is not known. And those of a file that sfs_create has made, exactly, until
- * it is flushed for the first time: of any other nothing is changed. -errno. */
+ * keeps from some. With options->for_others it is not known. And those of a file that sfs_create has
+ * made, exactly, until it is flushed for the first time: of any other nothing is changed. -errno. */
 SFS_API mode_t sfs_mode_led_to(const struct sfs_file *file);
 SFS_API int sfs_set_mode(struct sfs_file *file, mode_t mode);
 

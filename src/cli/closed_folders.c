@@ -20,7 +20,7 @@ static mode_t open_to(int folder, const struct stat *file, bool is_named)
     acl_narrow(folder, &st);
     bool group_may = st.st_mode & S_IXGRP, others_may = st.st_mode & S_IXOTH;
     if (st.st_gid != file->st_gid)
-        group_may = others_may = group_may && others_may;
+        group_may = others_may = (group_may && others_may);
     return S_IRWXU | (group_may ? S_IRWXG : 0) | (others_may ? S_IRWXO : 0);
 }
 

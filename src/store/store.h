@@ -334,9 +334,9 @@ bool store_is_for_others(const struct store *store);
  * somebody. */
 bool store_is_roots(const struct stat *st);
 
-/* Permission bits that a copy of it may have in its group: those that an ACL of it keeps from nobody, and that all files
- * have which were found for it, or for those that it has led to, and the folders above these let a copy have
- * (audience_of_copy). Not of one that others look on: it is not asked for. */
+/* Permission bits that a copy of it may have in its group: those that an ACL of it keeps from nobody, and that all
+ * files let a copy have which were found for it, or for those that it has led to, with the folders above these
+ * (audience_of_copy). Unknown if others look on. */
 mode_t store_mode_led_to(const struct store *store);
 
 /* Of a new file that was not committed yet, without the ACL that it has of its folder; else nothing is changed. */
