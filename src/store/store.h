@@ -160,7 +160,8 @@ struct store_creation {
     /* A file with whose group it has them exactly, or NULL. What cannot be given that group has no more permissions
      * for its group than for others. */
     const struct stat *like;
-    bool own_links; /* -EPERM: a symbolic link of a user who is neither root, nor this one, nor the owner of the
+    bool
+        own_links; /* -EPERM: a symbolic link of a user who is neither root, nor this one, nor the owner of the
                      * folder leads there; -ESTALE: the path leads to another folder by now */
 };
 int store_create_as(const char *path, const struct store_creation *how, struct store **store);

@@ -521,7 +521,8 @@ def test_copies_show_no_more_than_what_their_source_leads_to(path, tmp_path, wha
 
 
 @pytest.mark.parametrize("mode, group, copied", [
-    (0o640, NOBODY, 0o600), (0o604, NOBODY, 0o600), (0o644, NOBODY, 0o644), (0o640, DAEMON, 0o640), (0o604, DAEMON, 0o604)])
+    (0o640, NOBODY, 0o600), (0o604, NOBODY, 0o600), (0o644, NOBODY, 0o644), (0o640, DAEMON, 0o640),
+    (0o604, DAEMON, 0o604)])
 @pytest.mark.parametrize("what", ["raw data", "source"])
 def test_copies_show_what_their_source_leads_to_to_its_own_group_alone(path, what, mode, group, copied):
     """The copy has the group of the source; that may be another one than who may read what it leads to."""
@@ -554,8 +555,8 @@ def lead_to(path, what, name):
 
 def copied_mode(path, *options):
     copy = path.with_name("copy.h5")
-    subprocess.run(["sh", "-c", 'umask 0; exec "$@"', "sh", BUILD / "sparsectl", *options, "export", f"{path}:/d", copy],
-                   check=True)
+    subprocess.run(["sh", "-c", 'umask 0; exec "$@"', "sh", BUILD / "sparsectl", *options, "export", f"{path}:/d",
+                    copy], check=True)
     with h5py.File(copy) as f:
         assert f["d"][...].tobytes() == CONTENT
     mode = stat.S_IMODE(copy.stat().st_mode)
@@ -848,12 +849,13 @@ def test_links_of_others_to_the_folder_of_a_new_file(path, tmp_path, command, wa
                  "template": ["create", new, "/new", "--dims", "2,3", "--dtype", "uint8", "--template", path]}[command]
 
     def make():
-        return subprocess.run([BUILD / "sparsectl", *arguments], capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run([BUILD / "sparsectl", *arguments], capture_output=True, text=True, timeout=60,
+                              check=False)
 
     os.chown(path.parent / pathlib.Path(way).parts[0], NOBODY, NOBODY, follow_symlinks=False)
     done = make()
-    said = f"{new}: cannot create it: a symbolic link of user {NOBODY} leads to a folder of user 0: name that folder itself"
-    assert (done.returncode, done.stderr) == (1, f"sparsectl: {said}\n")
+    said = f"cannot create it: a symbolic link of user {NOBODY} leads to a folder of user 0: name that folder itself"
+    assert (done.returncode, done.stderr) == (1, f"sparsectl: {new}: {said}\n")
     assert sorted(os.listdir(closed)) == [left.name, "sub"] and os.listdir(closed / "sub") == []
     for folder in closed, closed / "sub":
         os.chown(folder, NOBODY, NOBODY)
