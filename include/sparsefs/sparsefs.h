@@ -72,6 +72,9 @@ struct sfs_options {
      * those of the file that it replaces, or 0666. With for_others: those by which it is shown, if
      * they are not its own (of reading and writing); S_ISUID, S_ISGID: with another owner, or group */
     mode_t mode;
+    /* sfs_create, and backing files of images that are new: symbolic links on the way to their folder
+     * are root's, this user's or its owner's; else -EPERM */
+    bool own_links;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
     bool beside_writer; /* sfs_open for reading: follow it if another program writes it */
@@ -169,8 +172,9 @@ struct sfs_recovery {
 
 /* Does what the next sfs_open for writing would do after a crash, and what nothing else does: it
  * clears the mark that a program with libhdf5 leaves when it dies (as h5clear -s; what such a
- * program had not flushed is lost). Errors are those of opening for writing; -EINVAL: it is not an
- * HDF5 file; -EIO: it cannot be read, or is shorter than its superblock says. */
+ * program had not flushed is lost). Errors are those of opening for writing; -EPERM, before anything but
+ * the journal has changed: a symbolic link of a user who is neither root, nor this one, nor the file's owner leads
+ * to it; -EINVAL: it is not an HDF5 file; -EIO: it cannot be read, or is shorter than its superblock says. */
 SFS_API int sfs_recover(const char *path, struct sfs_recovery *recovery);
 
 SFS_API bool sfs_is_writable(const struct sfs_file *file);
@@ -264,10 +268,12 @@ SFS_API const char *sfs_path(const struct sfs_file *file);
 SFS_API int sfs_stat(const struct sfs_file *file, struct stat *st);
 SFS_API int sfs_statvfs(const struct sfs_file *file, struct statvfs *st);
 
-/* For copies, which only those users may read who may read the source: the permission bits that
- * all other files have which this one has led to so far (external raw data, sources of virtual
- * datasets), 0777 if there are none. And those of a file that sfs_create has made, exactly, until
- * it is flushed for the first time: of any other nothing is changed. -errno. */
+/* For copies, which only those users may read who may read the source, and that have its group: the
+ * permission bits of 0777 that all other files have which this one has led to so far (external raw
+ * data, sources of virtual datasets), without those of a group or others to whom the folders above
+ * them are closed, or who may be in another group of them; and without what an ACL of this file
+ * keeps from some. With options->for_others it is not known. And those of a file that sfs_create has
+ * made, exactly, until it is flushed for the first time: of any other nothing is changed. -errno. */
 SFS_API mode_t sfs_mode_led_to(const struct sfs_file *file);
 SFS_API int sfs_set_mode(struct sfs_file *file, mode_t mode);
 

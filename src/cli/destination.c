@@ -8,31 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/links_of_others.h"
 #include "cli/open_source.h"
 #include "common/acl.h"
+#include "common/links_of_others.h"
 #include "common/log.h"
 
 #define DEFAULT_MODE 0666 /* of what comes from standard input, less the umask */
-
-/* Mode and group of a source, for which its copy is readable for no more users. False: no such file. */
-static bool look_at_source(const char *path, struct stat *source)
-{
-    struct stat st;
-    int fd = open(path, O_PATH | O_CLOEXEC);
-    bool is_there = fd >= 0 && fstat(fd, &st) == 0;
-    if (is_there) {
-        acl_narrow(fd, &st);
-        mode_t mode = st.st_mode & 0777;
-        *source = (struct stat){.st_mode = S_IFREG | (mode ? mode : S_IRUSR),
-                                .st_nlink = 1,
-                                .st_uid = st.st_uid,
-                                .st_gid = st.st_gid};
-    }
-    if (fd >= 0)
-        close(fd);
-    return is_there;
-}
 
 static mode_t less_umask(mode_t mode)
 {
@@ -45,6 +26,7 @@ static int destination_create(const char *path, mode_t mode, struct sfs_file **f
 {
     const struct sfs_options options = {.cache_size = FILE_CACHE_BYTES,
                                         .mode = mode,
+                                        .own_links = true,
                                         .hdf5_worker = files_are_apart(),
                                         .chunk_memory = source_chunk_memory()};
     int error = sfs_create(path, &options, file);
@@ -72,6 +54,7 @@ static int open_or_create(const char *path, mode_t mode, struct sfs_file **file,
     struct sfs_options options = {.writable = true,
                                   .cache_size = FILE_CACHE_BYTES,
                                   .mode = mode,
+                                  .own_links = true,
                                   .external_files = source_allowed(),
                                   .hdf5_worker = files_are_apart(),
                                   .chunk_memory = source_chunk_memory()};
@@ -103,6 +86,7 @@ static int open_as_new(struct sfs_file *template, const char *path, const struct
     mode_t mode = source ? less_umask(source->st_mode) : 0;
     const struct sfs_options options = {.image = &image,
                                         .mode = source && !mode ? S_IRUSR : mode,
+                                        .own_links = true,
                                         .hdf5_worker = files_are_apart()};
     int64_t n = sfs_get_image(template, NULL, 0);
     void *bytes = n > 0 ? malloc((size_t)n) : NULL;
@@ -119,12 +103,11 @@ static int open_as_new(struct sfs_file *template, const char *path, const struct
 int destination_from_template(const char *template_path, const char *path, struct sfs_file **file)
 {
     struct sfs_file *template;
-    int code = source_open_whole(template_path, path, INT64_MAX, &template);
+    struct stat source;
+    int code = source_open_whole(template_path, path, INT64_MAX, &template, &source);
     if (code)
         return code;
-    struct stat source;
-    bool has_source = look_at_source(template_path, &source);
-    int error = open_as_new(template, path, has_source ? &source : NULL, file);
+    int error = open_as_new(template, path, source.st_mode ? &source : NULL, file);
     sfs_discard(template);
     return error ? fail(error, "%s", path) : 0;
 }
@@ -159,8 +142,8 @@ static bool is_same(const char *a, const char *b)
 struct copying {
     const char *to_path;
     bool is_new;        /* it must not be there */
-    bool has_source;    /* else standard input is copied */
     struct stat source; /* mode and group */
+    bool has_source;    /* else standard input is copied */
     mode_t mode;        /* of a new one, in the source's group */
     bool was_made;      /* it is a new one */
     struct sfs_file *from, *to;
@@ -187,11 +170,15 @@ static int copy_once(void *context, FILE *out)
  * is shown to that as to others. */
 static int show(struct copying *copying)
 {
-    struct stat st;
+    struct stat st, from;
     mode_t wanted = copying->has_source ? copying->source.st_mode : DEFAULT_MODE;
-    copying->mode = less_umask(wanted) & (sfs_mode_led_to(copying->from) | S_IRWXU);
+    mode_t led_to = sfs_mode_led_to(copying->from);
     int error = sfs_stat(copying->to, &st);
+    error = error ? error : sfs_stat(copying->from, &from);
     bool is_others = copying->has_source && st.st_gid != copying->source.st_gid;
+    if (!error && from.st_gid != (copying->has_source ? copying->source.st_gid : st.st_gid))
+        led_to = acl_without_group(led_to); /* it is the copy's group that is shown it */
+    copying->mode = less_umask(wanted) & (led_to | S_IRWXU);
     if (!error)
         error =
             sfs_set_mode(copying->to, is_others ? acl_without_group(copying->mode) : copying->mode);
@@ -231,10 +218,10 @@ int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t 
         .to_path = to_path, .is_new = is_new, .action = action, .context = context};
     if (!is_new && is_same(from_path, to_path))
         return copy_within(to_path, action, context);
-    int code = source_open_whole(from_path, to_path, most_copied, &copying.from);
+    int code = source_open_whole(from_path, to_path, most_copied, &copying.from, &copying.source);
     if (code)
         return code;
-    copying.has_source = look_at_source(from_path, &copying.source);
+    copying.has_source = copying.source.st_mode;
     code = in_one_state(copying.from, copy_once, &copying);
     code = code ? code : show(&copying);
     code = flush(copying.to, code);

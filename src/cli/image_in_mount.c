@@ -127,6 +127,8 @@ static int find(int file, const char *path, struct mounted_image *image)
         image->fd = ask(&mounts, &st);
         if (image->fd < 0)
             continue;
+        image->st = st;
+        acl_narrow(file, &image->st);
         error = asprintf(&image->path, "%s/.sparsefs/image.h5", mounts.point) < 0 ? -ENOMEM : 0;
         if (error)
             close(image->fd);

@@ -2,10 +2,13 @@
 #ifndef SPARSEFS_CLI_IMAGE_IN_MOUNT_H
 #define SPARSEFS_CLI_IMAGE_IN_MOUNT_H
 
+#include <sys/stat.h>
+
 /* The image of a file in a mount of it. */
 struct mounted_image {
     char *path;
-    int fd; /* for reading */
+    int fd;         /* for reading */
+    struct stat st; /* of the file, without what an ACL keeps from some */
 };
 
 /* Opens the image in a mount of the file that writes it and that this user can look into. Anybody can make a FUSE that

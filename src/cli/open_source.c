@@ -10,7 +10,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cli/closed_folders.h"
 #include "cli/image_in_mount.h"
+#include "common/links_of_others.h"
 #include "common/load_stdin_or_gzip.h"
 
 #define MOST_TRIES 20 /* of a file that grows */
@@ -117,8 +119,10 @@ int source_open_as(const char *path, struct sfs_options *options, struct sfs_fil
     int error = load(path, &loaded);
     if (error)
         return error;
+    struct stat st = loaded->st;
+    st.st_mode = loaded->narrow;
     struct sfs_image_options image = {
-        .name = path, .is_of_file = true, .st = loaded->has_st ? &loaded->st : NULL};
+        .name = path, .is_of_file = true, .st = loaded->has_st ? &st : NULL};
     options->image = &image;
     error = sfs_open_image(loaded->bytes, loaded->n, SFS_IMAGE_DONT_COPY | SFS_IMAGE_DONT_RELEASE,
                            options, file);
@@ -184,17 +188,28 @@ static int64_t map_image(struct sfs_file *followed, int fd, void **bytes)
     return n;
 }
 
+/* Of the open file: another one may have its path by now. */
+static int look_at(const struct sfs_file *file, struct stat *st)
+{
+    int error = sfs_stat(file, st);
+    if (!error)
+        st->st_mode &= ~(mode_t)0777 | sfs_mode_led_to(file);
+    return error;
+}
+
 /* -EOPNOTSUPP: it has no image. */
 static int open_copy(struct sfs_file *followed, const char *place, struct sfs_file **file)
 {
     void *bytes = NULL;
     int fd = open_unnamed(place);
+    struct stat st;
     int64_t n = fd < 0 ? -errno : map_image(followed, fd, &bytes);
     if (fd >= 0)
         close(fd);
-    if (n < 0)
-        return (int)n;
-    struct sfs_image_options image = {.name = sfs_path(followed), .is_of_file = true};
+    int error = n < 0 ? (int)n : look_at(followed, &st);
+    if (error)
+        return error;
+    struct sfs_image_options image = {.name = sfs_path(followed), .is_of_file = true, .st = &st};
     struct sfs_options options = {.cache_size = FILE_CACHE_BYTES,
                                   .image = &image,
                                   .external_files = allowed,
@@ -204,7 +219,9 @@ static int open_copy(struct sfs_file *followed, const char *place, struct sfs_fi
                           file);
 }
 
-int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file)
+/* *of_mounted: of the file in a mount, if the image there was opened. */
+static int open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file,
+                      struct stat *of_mounted)
 {
     struct mounted_image image;
     struct stat st;
@@ -217,6 +234,7 @@ int source_open_whole(const char *path, const char *place, uint64_t most, struct
         sfs_discard(followed);
         source_expect(fstat(image.fd, &st) == 0 ? &st : NULL);
         code = open_named(image.path, path, file);
+        *of_mounted = image.st;
         mounted_image_close(&image);
         return code;
     }
@@ -231,4 +249,34 @@ int source_open_whole(const char *path, const char *place, uint64_t most, struct
         code = fail(error, "%s", path);
     sfs_discard(followed);
     return code;
+}
+
+/* Whoever chose the names may not search all folders on the way to what they mean. */
+static bool has_names_of_others(const char *path, const struct stat *st)
+{
+    uid_t user;
+    return links_check(path, st, &user) != 0;
+}
+
+int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file,
+                      struct stat *shown)
+{
+    struct stat st = {0};
+    bool is_found = is_expected, is_input = !strcmp(path, LOAD_STANDARD_INPUT);
+    int code = open_whole(path, place, most, file, &st);
+    int error = code || st.st_mode ? 0 : look_at(*file, &st);
+    if (error) {
+        sfs_discard(*file);
+        code = fail(error, "%s", path);
+    }
+    if (code)
+        return code;
+    mode_t mode = st.st_mode & 0777;
+    if (!is_input && (is_found || has_names_of_others(path, &st)))
+        mode &= folders_open_to(path, &st, allowed);
+    *shown = (struct stat){.st_mode = is_input ? 0 : S_IFREG | (mode ? mode : S_IRUSR),
+                           .st_nlink = 1,
+                           .st_uid = st.st_uid,
+                           .st_gid = st.st_gid};
+    return DONE;
 }

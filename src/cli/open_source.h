@@ -13,8 +13,12 @@ int source_open(const char *path, struct sfs_file **file);
 /* The same for commands that read much of it, and need all of it as of one commit. If a mount writes it,
  * its image there is opened, which does not change. If a program with our library writes it, a copy
  * is opened, which is made beside `place` without a name, unless it would have more bytes than
- * `most`: then it is the file itself, for in_one_state. */
-int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file);
+ * `most`: then it is the file itself, for in_one_state.
+ * *shown: mode, owner and group of the file that was opened, for which a copy is shown to no more users: without
+ * what an ACL keeps from some and, where the path's links are of others or the file was found by links in files,
+ * what folders above it keep from them. Its st_mode is 0 for standard input. */
+int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file,
+                      struct stat *shown);
 
 /* Calls action, which prints to out, or copies, what it reads of an open file, so that all of it is
  * of one commit: if another program commits meanwhile, what was printed is discarded and it is

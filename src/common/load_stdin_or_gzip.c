@@ -192,6 +192,7 @@ static int load_opened(struct load *load, struct loaded *loaded)
     struct stat narrow = loaded->st;
     if (loaded->has_st)
         acl_narrow(load->fd, &narrow);
+    loaded->narrow = narrow.st_mode;
     loaded->shown = narrow.st_mode | (loaded->st.st_mode & (S_IWGRP | S_IWOTH));
     return 0;
 }

@@ -14,6 +14,7 @@ struct loaded {
     struct stat st;
     mode_t shown; /* its mode without what an ACL keeps from some of group and others, but for
                    * writing: an image is not written to, and who may write the file counts */
+    mode_t narrow; /* the same, also for writing */
     bool has_st;  /* it came from a file */
 };
 

@@ -63,6 +63,7 @@ int sfs_open_image(void *buffer, size_t n, unsigned flags, const struct sfs_opti
     struct store_image how = held(image, options ? options->mode : 0, flags);
     struct store *store;
     const char *wrong = what_is_wrong(buffer, n, flags, image);
+    how.own_links = options && options->own_links;
     if (wrong) {
         log_error("%s: cannot open the image: %s", how.name, wrong);
         return -EINVAL;
@@ -158,6 +159,7 @@ int sfs_create_image(const struct sfs_options *options, struct sfs_file **file)
         return -EINVAL;
     }
     how.replace = options && options->replace;
+    how.own_links = options && options->own_links;
     int error = store_open_image(NULL, 0, &how, &store);
     return error ? error : file_over(store, NULL, options, true, file);
 }

@@ -3,10 +3,25 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "common/links_of_others.h"
 #include "common/log.h"
 #include "format/superblock.h"
 #include "sparsefs/sparsefs.h"
 #include "store/store.h"
+
+/* Whoever may not write the file must not have chosen it. */
+static int check_links(const char *path, const struct store *store)
+{
+    struct stat st;
+    uid_t user;
+    int error = store_stat(store, &st);
+    error = error ? error : links_check(path, &st, &user);
+    if (error == -EPERM)
+        log_error(
+            "%s: a symbolic link of user %u leads to a file of user %u: name that file itself",
+            path, (unsigned)user, (unsigned)st.st_uid);
+    return error;
+}
 
 /* A writer that died may have put metadata behind the end that its superblock has: the file's size
  * is the only end that covers everything. */
@@ -22,11 +37,22 @@ static int clear_mark(struct store *store, struct superblock *superblock)
     return error ? error : store_commit(store);
 }
 
+static int unmark(const char *path, struct store *store, struct sfs_recovery *done)
+{
+    struct superblock superblock;
+    struct why why;
+    int error = superblock_read(store, &superblock, &why);
+    if (error == -EIO || error == -EILSEQ)
+        log_error("%s: %s", path, why.text);
+    done->unmarked = !error && superblock.version >= 3 && superblock.flags != 0;
+    if (done->unmarked)
+        return clear_mark(store, &superblock);
+    return error == -EILSEQ ? -EINVAL : error;
+}
+
 int sfs_recover(const char *path, struct sfs_recovery *recovery)
 {
     struct store *store;
-    struct superblock superblock;
-    struct why why;
     struct sfs_recovery done = {0};
     int error = store_open_writable(path, &store);
     if (error)
@@ -34,15 +60,10 @@ int sfs_recover(const char *path, struct sfs_recovery *recovery)
     done.replayed = store_recovered(store) == STORE_REPLAYED;
     done.discarded = store_recovered(store) == STORE_DISCARDED;
     done.carried_out = store_recovered(store) == STORE_CARRIED_OUT;
-    done.temporaries = store_remove_temporaries(path);
-    error = superblock_read(store, &superblock, &why);
-    if (error) {
-        if (error == -EIO || error == -EILSEQ)
-            log_error("%s: %s", path, why.text);
-        error = error == -EILSEQ ? -EINVAL : error;
-    } else if (superblock.version >= 3 && superblock.flags != 0) {
-        done.unmarked = true;
-        error = clear_mark(store, &superblock);
+    error = check_links(path, store);
+    if (!error) {
+        done.temporaries = store_remove_temporaries(store);
+        error = unmark(path, store, &done);
     }
     store_close(store);
     if (!error)

@@ -231,10 +231,11 @@ int sfs_open(const char *path, const struct sfs_options *options, struct sfs_fil
 int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file)
 {
     struct store *store;
-    bool replace = options && options->replace;
-    int error = options && options->mode
-                    ? store_create_as(path, replace, options->mode, NULL, &store)
-                    : store_create(path, replace, &store);
+    struct store_creation how = {0};
+    if (options)
+        how = (struct store_creation){
+            .replace = options->replace, .mode = options->mode, .own_links = options->own_links};
+    int error = store_create_as(path, &how, &store);
     return error ? error : file_over(store, NULL, options, true, file);
 }
 

@@ -195,16 +195,24 @@ static int check_shown(const struct store *store, const struct folders *folders,
     return error;
 }
 
-/* Records permission bits that this file does not have, for the file that it is read for. */
-static void note_mode(const struct store *store, const struct stat *st)
+/* Records permission bits that a copy of this file may not have, in the group of the one that it is read for. */
+static void note_mode(const struct store *store, const struct folders *folders, const char *path,
+                      const struct stat *st)
 {
     struct store *top = (struct store *)(store->reach.top ? store->reach.top : store);
-    atomic_fetch_or(&top->reach.withheld, ~st->st_mode & 0777);
+    struct stat own;
+    if (store->reach.allowed.for_others) /* such a file is not copied */
+        return;
+    mode_t mode = store_stat(top, &own) < 0 ? 0 : audience_of_copy(own.st_gid, folders, path, st);
+    atomic_fetch_or(&top->reach.withheld, ~mode & 0777);
 }
 
 mode_t store_mode_led_to(const struct store *store)
 {
-    return 0777 & ~atomic_load(&store->reach.withheld);
+    struct stat st, shown;
+    if (store_stat(store, &st) < 0 || store_stat_shown(store, &shown) < 0)
+        return 0;
+    return 0777 & ~(atomic_load(&store->reach.withheld) | (st.st_mode & ~shown.st_mode));
 }
 
 /* Judges the file of a descriptor, which is taken over if it may be read. */
@@ -233,7 +241,7 @@ static int judge(const struct store *store, const struct folders *folders, enum 
     if (error)
         free(path);
     else
-        note_mode(store, &found->st);
+        note_mode(store, folders, path, &found->st);
     return error;
 }
 

@@ -167,3 +167,22 @@ int audience_find(const struct audience *audience, const struct folders *folders
     bool is_of_way = error == -EACCES || error == -ENOENT || error == -ENOTDIR || error == -ELOOP;
     return is_of_way ? -EPERM : error;
 }
+
+mode_t audience_of_copy(gid_t group, const struct folders *folders, const char *path,
+                        const struct stat *file)
+{
+    const mode_t shared = file->st_mode & file->st_mode >> 3 & S_IRWXO;
+    mode_t mode = file->st_mode & 0777;
+    if (file->st_gid != group) /* any of the others may be in its group */
+        mode = (mode & S_IRWXU) | shared << 3 | shared;
+    const struct audience both = {.has_group = true, .has_others = true, .group = group},
+                          members = {.has_group = true, .group = group},
+                          others = {.has_others = true, .group = group};
+    if (!(mode & (S_IRWXG | S_IRWXO)) || audience_find(&both, folders, path, file) == 0)
+        return mode;
+    if (audience_find(&members, folders, path, file) < 0)
+        mode &= ~(mode_t)S_IRWXG;
+    if (audience_find(&others, folders, path, file) < 0)
+        mode &= ~(mode_t)S_IRWXO;
+    return mode;
+}

@@ -13,6 +13,7 @@
 
 #include "common/acl.h"
 #include "common/io.h"
+#include "common/links_of_others.h"
 #include "common/log.h"
 #include "store/private.h"
 
@@ -140,7 +141,7 @@ static bool remove_if_left(const struct store *store, const char *entry)
     return left;
 }
 
-static unsigned remove_temporaries(const struct store *store)
+unsigned store_remove_temporaries(const struct store *store)
 {
     unsigned n = 0;
     int fd = file_may_lock() ? openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -156,14 +157,6 @@ static unsigned remove_temporaries(const struct store *store)
     return n;
 }
 
-unsigned store_remove_temporaries(const char *path)
-{
-    struct store *store = file_new(path, false);
-    unsigned n = store && find_place(store) == 0 ? remove_temporaries(store) : 0;
-    store_close(store);
-    return n;
-}
-
 int store_set_mode(struct store *store, mode_t mode)
 {
     struct stat st;
@@ -172,31 +165,55 @@ int store_set_mode(struct store *store, mode_t mode)
     return fstat(store->fd, &st) < 0 ? -errno : rights_give(store->fd, st.st_gid, mode);
 }
 
-/* like: of its group, with the mode exactly; NULL: with the mode less the umask. */
-static int create(const char *path, bool replace, const struct stat *replaced, mode_t mode,
-                  const struct stat *like, struct store **out)
+/* Of the folder that was opened. */
+static int check_links(const struct store *store, struct why *why)
 {
-    int held = -1;
+    struct stat st;
+    uid_t user;
+    char *copy = strdup(store->path);
+    int error = !copy                           ? -ENOMEM
+                : fstat(store->folder, &st) < 0 ? -errno
+                                                : links_check(dirname(copy), &st, &user);
+    if (error == -EPERM)
+        why_say(why,
+                "a symbolic link of user %u leads to a folder of user %u: name that folder itself",
+                (unsigned)user, (unsigned)st.st_uid);
+    free(copy);
+    return error;
+}
+
+/* Nothing is changed in a folder that others have chosen. If a file is there that is said first. */
+static int check_place(struct store *store, bool own_links, struct why *why)
+{
+    int held = -1, links = own_links ? check_links(store, why) : 0;
+    int error = links && links != -ESTALE ? links : publish_check(store, &held);
+    if (held >= 0)
+        close(held);
+    return error ? error : links;
+}
+
+static int create(const char *path, const struct store_creation *how, const struct stat *replaced,
+                  struct store **out)
+{
+    struct why why = {0};
     struct store *store = file_new(path, true);
     if (!store)
         return -ENOMEM;
-    store->replace = replace;
+    store->replace = how->replace;
     store->replaced = replaced;
-    store->mode = mode;
+    store->mode = how->mode;
     store->unnamed = true;
     int error = find_place(store);
     if (!error)
-        error = publish_check(store, &held);
-    if (held >= 0)
-        close(held);
+        error = check_place(store, how->own_links, &why);
     if (!error) {
-        remove_temporaries(store);
-        error = create_temporary(store, like);
+        store_remove_temporaries(store);
+        error = create_temporary(store, how->like);
     }
     if (!error && fstat(store->fd, &store->st) < 0)
         error = -errno;
     if (error) {
-        log_error("%s: cannot create it: %s", path, strerror(-error));
+        log_error("%s: cannot create it: %s", path, *why.text ? why.text : strerror(-error));
         store_close(store);
         return error;
     }
@@ -204,32 +221,34 @@ static int create(const char *path, bool replace, const struct stat *replaced, m
     return 0;
 }
 
-static int create_as_before(const char *path, bool replace, const struct stat *replaced,
-                            struct store **out)
+static int create_as_before(const char *path, const struct store_creation *how,
+                            const struct stat *replaced, struct store **out)
 {
     struct stat st;
-    int fd = replace ? open(path, O_PATH | O_CLOEXEC) : -1;
+    int fd = how->replace ? open(path, O_PATH | O_CLOEXEC) : -1;
     bool is_there = fd >= 0 && fstat(fd, &st) == 0;
     if (is_there)
         acl_narrow(fd, &st);
     if (fd >= 0)
         close(fd);
-    return create(path, replace, replaced, is_there ? st.st_mode & 0777 : 0666,
-                  is_there ? &st : NULL, out);
+    const struct store_creation like = {.replace = how->replace,
+                                        .mode = is_there ? st.st_mode & 0777 : 0666,
+                                        .like = is_there ? &st : NULL,
+                                        .own_links = how->own_links};
+    return create(path, &like, replaced, out);
 }
 
 int store_create(const char *path, bool replace, struct store **out)
 {
-    return create_as_before(path, replace, NULL, out);
+    return create_as_before(path, &(struct store_creation){.replace = replace}, NULL, out);
 }
 
-int store_create_as(const char *path, bool replace, mode_t mode, const struct stat *like,
-                    struct store **out)
+int store_create_as(const char *path, const struct store_creation *how, struct store **out)
 {
-    return create(path, replace, NULL, mode, like, out);
+    return how->mode ? create(path, how, NULL, out) : create_as_before(path, how, NULL, out);
 }
 
 int create_in_place_of(const char *path, const struct stat *replaced, struct store **out)
 {
-    return create_as_before(path, true, replaced, out);
+    return create_as_before(path, &(struct store_creation){.replace = true}, replaced, out);
 }

@@ -30,6 +30,7 @@ struct image {
     char *backing;
     bool replace;       /* whatever stands where the backing file is to be */
     mode_t mode;        /* of a new backing file; 0: not chosen */
+    bool own_links;     /* of its path, as struct store_creation has it */
     bool is_like;       /* it gets the group that the store's `st` says */
     bool unbacked;      /* the backing file is not as the image is */
     int folder;         /* that it was, or is being, written to last; -1: not yet */
@@ -150,6 +151,7 @@ static int set_backing(struct image *image, const struct store_image *how)
 {
     image->replace = how->replace;
     image->mode = how->mode;
+    image->own_links = how->own_links;
     image->is_like = how->st;
     image->unbacked = how->backing && !how->from;
     image->backing = how->backing ? strdup(how->backing) : NULL;
@@ -360,11 +362,13 @@ static int create_backing(const struct store *store, struct store **to)
     const char *path = place ? place : image->backing;
     if (!error && place && is_backed(image))
         error = create_in_place_of(path, &image->backed, to);
-    else if (!error && image->mode)
-        error = store_create_as(path, image->replace, image->mode,
-                                image->is_like ? &store->st : NULL, to);
     else if (!error)
-        error = store_create(path, image->replace, to);
+        error = store_create_as(path,
+                                &(struct store_creation){.replace = image->replace,
+                                                         .mode = image->mode,
+                                                         .like = image->is_like ? &store->st : NULL,
+                                                         .own_links = image->own_links && !place},
+                                to);
     free(place);
     return error;
 }

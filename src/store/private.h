@@ -75,7 +75,7 @@ struct reach {
     struct store_reach allowed;
     struct stat opened; /* as store_stat_shown had it then, if others are shown what it leads to */
     unsigned depth;     /* number of files on the way here */
-    atomic_uint withheld; /* permission bits that some file reached from here does not have */
+    atomic_uint withheld; /* permission bits that a copy may not have for some file reached from here */
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
@@ -318,6 +318,11 @@ int audience_search(const struct audiences *audiences, const struct folders *fol
  * of the way. */
 int audience_find(const struct audience *audience, const struct folders *folders, const char *path,
                   const struct stat *file);
+
+/* The permission bits that a copy of a file may have in a group: those of the file, without what it, or a folder above
+ * it as for audience_find, keeps from some of that group, or of others. */
+mode_t audience_of_copy(gid_t group, const struct folders *folders, const char *path,
+                        const struct stat *file);
 
 /* The path from the root on, to be freed; NULL: errno is that of getcwd(3) or malloc(3). */
 char *path_absolute(const char *path);

@@ -150,12 +150,21 @@ enum store_recovered store_recovered(const struct store *store);
  * first commit gives it its own, and vanishes if the store is closed before; those that programs
  * have left which died are removed now. replace: whether that commit
  * may replace a file at path; else -EEXIST, now or then. -EBUSY: the one to be replaced is being
- * written. store_create_as: with these permission bits, less the umask or, with the group of a file
- * that it is to be like, exactly (NULL: none); store_create: like the file that it replaces, or
- * 0666. What cannot be given that group has no more permissions for its group than for others. */
+ * written. Its permission bits are those of the file that it replaces, or 0666. */
 int store_create(const char *path, bool replace, struct store **store);
-int store_create_as(const char *path, bool replace, mode_t mode, const struct stat *like,
-                    struct store **store);
+
+struct store_creation {
+    bool replace;
+    /* Permission bits, less the umask; 0: as store_create. */
+    mode_t mode;
+    /* A file with whose group it has them exactly, or NULL. What cannot be given that group has no more permissions
+     * for its group than for others. */
+    const struct stat *like;
+    bool
+        own_links; /* -EPERM: a symbolic link of a user who is neither root, nor this one, nor the owner of the
+                     * folder leads there; -ESTALE: the path leads to another folder by now */
+};
+int store_create_as(const char *path, const struct store_creation *how, struct store **store);
 
 /* How a file that lives in memory is held. */
 struct store_image {
@@ -169,6 +178,7 @@ struct store_image {
     bool replace;          /* even the first time, if there is one */
     struct store *from;    /* or the first time that of this one, from which the bytes come */
     mode_t mode;           /* permission bits of a new one, less the umask; 0: 0666 */
+    bool own_links;        /* of its path, as struct store_creation has it */
     const struct stat *st; /* what store_stat says, and what a new backing file with a mode is like;
                             * NULL: something sensible */
 };
@@ -208,8 +218,9 @@ bool store_has_reader(const struct store *store);
 /* From now on store_close frees the bytes of the image. */
 void store_take_image(struct store *store);
 
-/* Removes files with such names that are not locked, if locks are in use; how many. */
-unsigned store_remove_temporaries(const char *path);
+/* Removes files beside that of a store, with temporary names of it, that are not locked, if locks are in use; how
+ * many. */
+unsigned store_remove_temporaries(const struct store *store);
 
 /* Closes it and forgets everything since the last commit. 0, or -EIO: a callback could not free the
  * image; it is closed all the same. */
@@ -324,7 +335,9 @@ bool store_is_for_others(const struct store *store);
  * somebody. */
 bool store_is_roots(const struct stat *st);
 
-/* Permission bits that all files have which were found for it, or for those that it has led to. */
+/* Permission bits that a copy of it may have in its group: those that an ACL of it keeps from nobody, and that all
+ * files let a copy have which were found for it, or for those that it has led to, with the folders above these
+ * (audience_of_copy). Unknown if others look on. */
 mode_t store_mode_led_to(const struct store *store);
 
 /* Of a new file that was not committed yet, without the ACL that it has of its folder; else nothing is changed. */

@@ -2,6 +2,7 @@
 What an ACL keeps from somebody neither a mount with allow_other, nor a file beside the HDF5 file, nor a copy gives
 him."""
 import errno
+import gzip
 import os
 import stat
 import subprocess
@@ -279,3 +280,22 @@ def test_copies_let_nobody_in_whom_their_source_does_not(path, acl, expected, fo
             assert (mode(copy), copy.stat().st_gid, has_acl(copy)) == (expected, DAEMON, False), copy
     finally:
         os.umask(before)
+
+
+@pytest.mark.parametrize("acl, expected", [(NOT_THE_GROUP, 0o600), (f"u::rw,u:{NOBODY}:rw,g::r,m::rw,o::-", 0o640)])
+def test_copies_of_compressed_and_mounted_files(mounts, path, tmp_path, acl, expected):
+    """Of which something else is opened than the file itself, or a copy of it."""
+    packed, copy = path.with_name("a.h5.gz"), path.with_name("copy.h5")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    os.chown(packed, USER, DAEMON)
+    os.chmod(packed, 0o660)
+    sources = [path, packed]
+    for source in sources:
+        set_acl(source, acl)
+    mount = mounts(path, "rw", "uid=0", "gid=0", "umask=0", expect_log=True)
+    with open(mount / "d/frames/1.raw", "r+b", buffering=0) as frame:
+        frame.write(CONTENT)
+    for source in sources:
+        subprocess.run([BUILD / "sparsectl", "repack", source, copy], check=True)
+        assert (mode(copy), copy.stat().st_gid) == (expected, DAEMON)
+        copy.unlink()

@@ -537,6 +537,162 @@ def test_copies_show_no_more_than_what_their_source_leads_to(path, tmp_path, wha
     assert said.returncode == 0 and said.stdout.splitlines()[-1].endswith(",1023")
 
 
+@pytest.mark.parametrize("mode, group, copied", [
+    (0o640, NOBODY, 0o600), (0o604, NOBODY, 0o600), (0o644, NOBODY, 0o644), (0o640, DAEMON, 0o640),
+    (0o604, DAEMON, 0o604)])
+@pytest.mark.parametrize("what", ["raw data", "source"])
+def test_copies_show_what_their_source_leads_to_to_its_own_group_alone(path, what, mode, group, copied):
+    """The copy has the group of the source; that may be another one than who may read what it leads to."""
+    other = lead_to(path, what, "other")
+    for name, permissions, owner in ((path, 0o664, DAEMON), (other, mode, group)):
+        os.chown(name, NOBODY, owner)
+        os.chmod(name, permissions)
+    assert copied_mode(path) == copied
+
+
+def lead_to(path, what, name):
+    """Makes a file beside another one, or below, that has the elements of a dataset in that."""
+    other = path.parent / name
+    if what == "raw data":
+        other.write_bytes(CONTENT)
+    else:
+        with h5py.File(other, "w") as f:
+            f["d"] = np.frombuffer(CONTENT, "<u2").reshape(1, 32, 32)
+    with h5py.File(path, "w", libver="latest") as f:
+        if what == "raw data":
+            f.create_dataset("d", (1, 32, 32), "<u2", external=[(name, 0, len(CONTENT))])
+        elif what == "source":
+            layout = h5py.VirtualLayout((1, 32, 32), "<u2")
+            layout[:] = h5py.VirtualSource(name, "d", (1, 32, 32))
+            f.create_virtual_dataset("d", layout)
+        elif what == "link":
+            f["d"] = h5py.ExternalLink(name, "d")
+    return other
+
+
+def copied_mode(path, *options):
+    copy = path.with_name("copy.h5")
+    subprocess.run(["sh", "-c", 'umask 0; exec "$@"', "sh", BUILD / "sparsectl", *options, "export", f"{path}:/d",
+                    copy], check=True)
+    with h5py.File(copy) as f:
+        assert f["d"][...].tobytes() == CONTENT
+    mode = stat.S_IMODE(copy.stat().st_mode)
+    copy.unlink()
+    return mode
+
+
+@pytest.mark.parametrize("what", ["raw data", "source", "link"])
+@pytest.mark.parametrize("mode, group, copied", [
+    (0o700, NOBODY, 0o600), (0o750, DAEMON, 0o640), (0o705, DAEMON, 0o604), (0o750, NOBODY, 0o600),
+    (0o711, NOBODY, 0o644)])
+def test_copies_show_no_more_than_folders_do(path, what, mode, group, copied):
+    """Whoever made the file has named what lies in a folder that is closed to him."""
+    closed = path.with_name("closed")
+    closed.mkdir()
+    other = lead_to(path, what, "closed/other")
+    for name in path, other:
+        os.chown(name, NOBODY, DAEMON)
+        os.chmod(name, 0o644)
+    os.chown(closed, NOBODY, group)
+    os.chmod(closed, mode)
+    assert copied_mode(path) == copied
+    os.chown(closed, 0, 0)
+    os.chmod(closed, 0o700)
+    assert copied_mode(path) == 0o600
+    assert copied_mode(path, "--external-files", closed) == 0o644  # who runs it has opened his own
+
+
+@pytest.mark.parametrize("what", ["raw data", "source", "link"])
+def test_copies_of_what_is_beside_a_file_in_a_closed_folder(path, tmp_path, what):
+    """That root copies the file to others does not say that they may see all that is there."""
+    lead_to(path, what, "other")
+    os.chmod(path.parent, 0o700)
+    copy = tmp_path / "copy.h5"
+    assert copied_mode(path) == 0o600
+    assert copied_mode(path, "--external-files", path.parent) == 0o644
+    subprocess.run([BUILD / "sparsectl", "repack", path, copy], check=True)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o644  # names are copied, not what they lead to
+
+
+@pytest.mark.parametrize("way", ["plain", "folder"])
+def test_copies_by_links_of_others_show_no_more_than_folders_do(path, way):
+    """Root names the link of somebody who may not look into the folder that it leads to."""
+    closed = path.with_name("closed")
+    closed.mkdir()
+    with h5py.File(closed / "other.h5", "w") as f:
+        f["d"] = np.frombuffer(CONTENT, "<u2").reshape(1, 32, 32)
+    link = path.with_name("link")
+    link.symlink_to("closed/other.h5" if way == "plain" else "closed")
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    source = link if way == "plain" else link / "other.h5"
+
+    def mode_of(command):
+        return copied_mode_of(source, path.with_name("copy.h5"), command)
+
+    os.chmod(closed, 0o711)
+    for command in "repack", "import", "create":
+        os.chmod(closed, 0o711)
+        assert mode_of(command) == 0o644
+        os.chmod(closed, 0o700)
+        assert mode_of(command) == 0o600
+        os.chown(closed / "other.h5", NOBODY, NOBODY)
+        assert mode_of(command) == 0o644  # his own
+        os.chown(closed / "other.h5", 0, 0)
+    os.chown(link, 0, 0, follow_symlinks=False)
+    assert mode_of("repack") == 0o644  # root's own link
+
+
+def copied_mode_of(source, copy, command):
+    arguments = {"repack": [source, copy], "import": [f"{source}:/d", f"{copy}:/d"],
+                 "create": [copy, "/new", "--dims", "2,3", "--dtype", "uint8", "--template", source]}[command]
+    subprocess.run(["sh", "-c", 'umask 022; exec "$@"', "sh", BUILD / "sparsectl", command, *arguments], check=True,
+                   capture_output=True)
+    mode = stat.S_IMODE(copy.stat().st_mode)
+    copy.unlink()
+    return mode
+
+
+EXCHANGE = """
+import ctypes, os, sys
+rename = ctypes.CDLL(None, use_errno=True).renameat2
+print("ready", flush=True)
+while os.getppid() != 1:
+    rename(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2)
+"""
+
+
+@pytest.mark.parametrize("command", ["repack", "import", "create"])
+def test_copies_have_the_mode_of_what_was_opened(path, tmp_path, command):
+    """Somebody exchanges his file for a link to another one's while root copies it, in a folder of his own."""
+    secret = tmp_path / "secret.h5"
+    folder = path.with_name("folder")
+    folder.mkdir()
+    own, link = folder / "a.h5", folder / "l.h5"
+    for name, content in ((secret, b"the secret"), (own, b"of all")):
+        with h5py.File(name, "w") as f:
+            f["d"] = np.frombuffer(content, "u1")
+            f["d"].attrs["said"] = f.attrs["said"] = content
+    os.chmod(secret, 0o600)
+    os.chown(secret, DAEMON, DAEMON)
+    link.symlink_to(secret)
+    for name in folder, own, link:
+        os.chown(name, NOBODY, NOBODY, follow_symlinks=False)
+    copy = path.with_name("copy.h5")
+    with subprocess.Popen(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--pdeathsig=KILL",
+                           "/usr/bin/python3", "-c", EXCHANGE, own, link], stdout=subprocess.PIPE) as exchanging:
+        try:
+            assert exchanging.stdout.readline() == b"ready\n"
+            arguments = {"repack": [own, copy], "import": ["--all", own, copy],
+                         "create": [copy, "/new", "--dims", "2,3", "--dtype", "uint8", "--template", own]}[command]
+            for _ in range(40):
+                done = subprocess.run([BUILD / "sparsectl", command, *arguments], capture_output=True, check=False)
+                if done.returncode == 0:
+                    assert b"the secret" not in copy.read_bytes() or copy.stat().st_mode & 0o077 == 0
+                copy.unlink(missing_ok=True)
+        finally:
+            exchanging.kill()
+
+
 def status(path):
     try:
         return path.stat()
@@ -765,6 +921,63 @@ def test_links_of_others_to_what_is_written(path, tmp_path, command, place):
     assert copy("own").returncode == 0
     with h5py.File(victim) as file:
         assert set(file) == {"x", "his", "own"}
+
+
+@pytest.mark.parametrize("command", ["repack", "import", "create", "template"])
+@pytest.mark.parametrize("way", ["folder/new.h5", "folder/sub/new.h5", "by/other/new.h5"])
+def test_links_of_others_to_the_folder_of_a_new_file(path, tmp_path, command, way):
+    """A link of another user leads to his own folders alone; one of root's, or of this user, anywhere."""
+    closed = tmp_path / "closed"
+    (closed / "sub").mkdir(parents=True)
+    left = closed / ".new.h5.012345.sparsefs"
+    left.touch()
+    path.with_name("folder").symlink_to(closed)
+    path.with_name("by").symlink_to(tmp_path)
+    (tmp_path / "other").symlink_to(closed)
+    new = path.parent / way
+    links = path.with_name("folder"), path.with_name("by"), tmp_path / "other"
+    arguments = {"repack": ["repack", path, new], "import": ["import", f"{path}:/d", f"{new}:/d"],
+                 "create": ["create", new, "/new", "--dims", "2,3", "--dtype", "uint8"],
+                 "template": ["create", new, "/new", "--dims", "2,3", "--dtype", "uint8", "--template", path]}[command]
+
+    def make():
+        return subprocess.run([BUILD / "sparsectl", *arguments], capture_output=True, text=True, timeout=60,
+                              check=False)
+
+    os.chown(path.parent / pathlib.Path(way).parts[0], NOBODY, NOBODY, follow_symlinks=False)
+    done = make()
+    said = f"cannot create it: a symbolic link of user {NOBODY} leads to a folder of user 0: name that folder itself"
+    assert (done.returncode, done.stderr) == (1, f"sparsectl: {new}: {said}\n")
+    assert sorted(os.listdir(closed)) == [left.name, "sub"] and os.listdir(closed / "sub") == []
+    for folder in closed, closed / "sub":
+        os.chown(folder, NOBODY, NOBODY)
+    assert make().returncode == 0
+    new.unlink()
+    for folder in closed, closed / "sub":
+        os.chown(folder, 0, 0)
+    for link in links:
+        os.chown(link, 0, 0, follow_symlinks=False)
+    assert make().returncode == 0 and new.exists()
+
+
+def test_links_of_others_to_what_is_recovered(path, tmp_path):
+    victim = tmp_path / "victim.h5"
+    shutil.copyfile(path, victim)
+    left = tmp_path / ".victim.h5.012345.sparsefs"
+    left.touch()
+    link = path.with_name("link.h5")
+    link.symlink_to(victim)
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+
+    def recover():
+        return subprocess.run([BUILD / "sparsectl", "recover", link], capture_output=True, text=True, timeout=60,
+                              check=False)
+
+    done = recover()
+    assert done.returncode == 1 and left.exists()
+    assert f"{link}: a symbolic link of user {NOBODY} leads to a file of user 0: name that file itself" in done.stderr
+    os.chown(link, 0, 0, follow_symlinks=False)
+    assert recover().returncode == 0 and not left.exists()
 
 
 SWAP = """

@@ -1608,7 +1608,7 @@ static void unfinished_new_files_are_removed(void **state)
     assert_int_equal(count_temporaries(), 2);
     assert_int_equal(store_create("new", true, &other), 0);
     assert_int_equal(count_temporaries(), 2); /* this one and that of the one still open */
-    assert_int_equal(store_remove_temporaries("new"), 0);
+    assert_int_equal(store_remove_temporaries(store), 0);
     store_close(other);
     assert_int_equal(store_commit(store), 0);
     store_close(store);

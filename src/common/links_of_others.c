@@ -1,5 +1,5 @@
 /* Walks part by part, by descriptors that only say what they are. */
-#include "cli/links_of_others.h"
+#include "common/links_of_others.h"
 
 #include <errno.h>
 #include <fcntl.h>
