@@ -341,7 +341,7 @@ def test_whose_files_are_written(mounts, tmp_path):
             assert (tmp_path / "r.raw").read_bytes() == raw[:20] + b"1" * 20 + raw[40:]
         mount.unmount()
 
-    os.chmod(tmp_path, 0o755)
+    let_in(tmp_path)
     write([], 1000, 1000, 0o600, None)
     write([], 1000, 0, 0o666, "it is not of the owner of the HDF5 file")
     write([], 1000, 1001, 0o666, "it is not of the owner of the HDF5 file")
