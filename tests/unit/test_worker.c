@@ -334,6 +334,28 @@ static void test_lists_without_an_end_are_refused(void **state)
     wire_free(&mapped_there);
 }
 
+/* As many as a group has with which libhdf5 is left alone, but not as many as there is room for in a message. */
+static void test_links_without_an_end_are_refused(void **state)
+{
+    (void)state;
+    const uint64_t n = ((uint64_t)1 << 22) + 1;
+    struct sfs_links taken;
+    struct wire links = {0};
+    size_t room = (size_t)(n + 1) * 6 * sizeof(uint64_t);
+    links.bytes = allocate(room);
+    links.room = room;
+    wire_uint(&links, n);
+    for (uint64_t i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%07x", (unsigned)i);
+        wire_link(&links, &(struct sfs_link){SFS_LINK_HARD, name, 1, NULL, NULL});
+    }
+    struct cursor cursor = cursor_over(links.bytes, links.n);
+    assert_int_equal(take_links(&cursor, &taken), -EIO);
+    assert_int_equal(taken.n, 0);
+    free(links.bytes);
+}
+
 static void test_messages_that_are_too_long_are_none(void **state)
 {
     (void)state;
@@ -1966,6 +1988,7 @@ static int all_tests(void)
         cmocka_unit_test(test_messages_that_are_changed),
         cmocka_unit_test(test_what_cannot_be_is_refused),
         cmocka_unit_test(test_lists_without_an_end_are_refused),
+        cmocka_unit_test(test_links_without_an_end_are_refused),
         cmocka_unit_test(test_messages_that_are_too_long_are_none),
         cmocka_unit_test(test_one_that_trickles_is_not_waited_for),
         cmocka_unit_test(test_every_door_is_shut),
