@@ -80,13 +80,13 @@ static void say(char *line)
 
 void print_text(FILE *out, const char *text)
 {
-    for (size_t control; *text; text++) {
-        control = log_control(text);
-        putc(control ? '?' : *text, out);
-        if (control == 2) {
+    while (*text) {
+        size_t control = log_control(text);
+        if (control == 0)
+            putc(*text, out);
+        for (size_t i = 0; i < control; i++)
             putc('?', out);
-            text++;
-        }
+        text += control ? control : 1;
     }
 }
 

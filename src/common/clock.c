@@ -14,10 +14,18 @@ uint64_t clock_now(void)
     return time_of(CLOCK_MONOTONIC);
 }
 
+static _Thread_local uint64_t uncounted;
+
 uint64_t clock_waited(void)
 {
     uint64_t run = time_of(CLOCK_THREAD_CPUTIME_ID);
-    return clock_now() - run;
+    return clock_now() - run - uncounted;
+}
+
+void clock_uncount_waited(uint64_t since)
+{
+    uint64_t now = clock_waited();
+    uncounted += now > since ? now - since : 0; /* two clocks */
 }
 
 struct timespec clock_in(uint64_t nanos)

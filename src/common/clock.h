@@ -14,6 +14,9 @@ uint64_t clock_now(void);
  * waited for a disk, a lock, or a processor. */
 uint64_t clock_waited(void);
 
+/* What it has waited since one of these was of its own will, as in pauses: it is not among the next ones. */
+void clock_uncount_waited(uint64_t since);
+
 /* The time that so many nanoseconds from now will be, and whether it has come. */
 struct timespec clock_in(uint64_t nanos);
 bool clock_has_come(const struct timespec *time);

@@ -33,11 +33,21 @@ void sfs_set_log(sfs_log_function function, int level)
     atomic_store(&log_level, level);
 }
 
+/* U+202A to U+202E and U+2066 to U+2069. */
+static bool changes_direction(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    return s[0] == 0xe2 && ((s[1] == 0x80 && s[2] >= 0xaa && s[2] <= 0xae) ||
+                            (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9));
+}
+
 size_t log_control(const char *text)
 {
     unsigned char first = (unsigned char)text[0], second = first ? (unsigned char)text[1] : 0;
     if (first == 0xc2 && second >= 0x80 && second < 0xa0)
         return 2;
+    if (changes_direction(text))
+        return 3;
     return first && (first < 0x20 || first == 0x7f);
 }
 

@@ -16,7 +16,8 @@ void log_message(int level, const char *format, ...) __attribute__((format(print
 void log_make_line(char *text);
 
 /* Bytes of the control character that a text begins with: of C0, DEL, or C1 in UTF-8, with which terminals begin
- * sequences, too (ECMA-48, section 5.3); 0: it begins with none. */
+ * sequences, too (ECMA-48, section 5.3), or one of those that make what follows run the other way, and look like
+ * something else (Unicode, UAX 9, section 2); 0: it begins with none. */
 size_t log_control(const char *text);
 
 /* Whether something is to be said again that is said each time it happens: not within a second. *last: when it was

@@ -8,18 +8,25 @@
 #include <utlist.h>
 
 #include "common/hash.h"
+#include "common/log.h"
+#include "common/machine_memory.h"
+
+#define SHARE          4 /* of the machine's memory, if that is less than LISTINGS_MOST_USED_BYTES */
+#define LEAST_BLOCK    32 /* bytes that malloc takes at least, */
+#define BLOCK_OVERHEAD 8  /* for itself in each, */
+#define BLOCK_STEP     16 /* and of which their sizes are multiples */
 
 #define PLACE_MADE ((uint64_t)1 << 40) /* of the first link that was made: no group has so many */
 
 struct kept_listing {
     struct listing listing; /* must be first */
     struct kept_listing *prev, *next;
-    struct group *group; /* NULL: it is in use still, and not kept */
+    struct group *group; /* NULL: it is in use still, and not found any more */
     struct sfs_file *file;
     uint64_t states; /* the sfs_states that it is of */
     bool is_old;
     unsigned users, readers; /* these have begun to list it, and not come to the end */
-    size_t bytes;
+    size_t bytes;            /* of memory */
 };
 
 /* A link that was made, or stood where there is a hole now, or both, one after the other. */
@@ -38,7 +45,7 @@ struct group_key {
 struct group {
     UT_hash_handle hh;
     struct group_key key;
-    struct kept_listing *kept;
+    struct kept_listing *kept; /* in use or not */
     struct changed_link *changed;
     uint64_t n_made; /* that there ever were */
 };
@@ -46,16 +53,28 @@ struct group {
 struct listings {
     pthread_mutex_t lock; /* guards what follows */
     struct group *groups;
-    struct kept_listing *kept; /* of groups, not used for longest first */
-    size_t n_kept, bytes;
+    struct kept_listing *kept; /* of groups, those that nobody uses, not used for longest first */
+    size_t n_kept, bytes;      /* of these */
+    size_t used_bytes;         /* of those in use, and what is counted besides */
+    size_t most_used_bytes;
+    _Atomic uint64_t said; /* log_is_due: that there are too many */
 };
 
-struct listings *listings_create(void)
+struct listings *listings_create(size_t most_used_bytes)
 {
     struct listings *listings = calloc(1, sizeof(*listings));
-    if (listings)
-        pthread_mutex_init(&listings->lock, NULL);
+    if (!listings)
+        return NULL;
+    pthread_mutex_init(&listings->lock, NULL);
+    listings->most_used_bytes = most_used_bytes;
     return listings;
+}
+
+size_t listings_most_used_bytes(void)
+{
+    uint64_t memory = machine_memory() / SHARE;
+    return memory > 0 && memory < LISTINGS_MOST_USED_BYTES ? (size_t)memory
+                                                           : LISTINGS_MOST_USED_BYTES;
 }
 
 static void free_listing(struct kept_listing *listing)
@@ -142,17 +161,31 @@ static bool is_old(struct kept_listing *listing)
     return listing->is_old;
 }
 
-/* Unlinks it; if it is unused it is added to the list that the caller frees without the lock. */
-static void drop(struct listings *listings, struct kept_listing *listing,
-                 struct kept_listing **gone)
+static void add_unused(struct listings *listings, struct kept_listing *listing)
+{
+    DL_APPEND(listings->kept, listing);
+    listings->n_kept++;
+    listings->bytes += listing->bytes;
+}
+
+static void remove_unused(struct listings *listings, struct kept_listing *listing)
 {
     DL_DELETE(listings->kept, listing);
     listings->n_kept--;
     listings->bytes -= listing->bytes;
+}
+
+/* It is no longer found. If it is unused it is added to the list that the caller frees without the lock,
+ * else its last user frees it. */
+static void drop(struct listings *listings, struct kept_listing *listing,
+                 struct kept_listing **gone)
+{
     listing->group->kept = NULL;
     listing->group = NULL;
-    if (listing->users == 0)
-        LL_PREPEND(*gone, listing);
+    if (listing->users > 0)
+        return;
+    remove_unused(listings, listing);
+    LL_PREPEND(*gone, listing);
 }
 
 static void free_gone(struct kept_listing *gone)
@@ -164,7 +197,6 @@ static void free_gone(struct kept_listing *gone)
     }
 }
 
-/* Listings in use are dropped, too: they are no longer found, and freed by their last user. */
 static void keep_to_limit(struct listings *listings, struct kept_listing **gone)
 {
     while (listings->kept->next &&
@@ -175,6 +207,7 @@ static void keep_to_limit(struct listings *listings, struct kept_listing **gone)
     }
 }
 
+/* One that is in use. */
 static void keep(struct listings *listings, struct group *group, struct kept_listing *listing,
                  struct kept_listing **gone)
 {
@@ -184,23 +217,39 @@ static void keep(struct listings *listings, struct group *group, struct kept_lis
     }
     group->kept = listing;
     listing->group = group;
-    DL_APPEND(listings->kept, listing);
-    listings->n_kept++;
-    listings->bytes += listing->bytes;
-    keep_to_limit(listings, gone);
 }
 
-static struct kept_listing *use(struct listings *listings, const struct node *node, bool begins)
+/* -ENOMEM: not so many bytes more are to be in use. */
+static int check_room(struct listings *listings, size_t n)
+{
+    if (n <= listings->most_used_bytes - listings->used_bytes)
+        return 0;
+    if (log_is_due(&listings->said))
+        log_error("too many large directories are open: what is in them takes %zu MiB together; "
+                  "close some of them",
+                  listings->most_used_bytes >> 20);
+    return -ENOMEM;
+}
+
+/* *out: NULL if it is to be read. -ENOMEM. */
+static int use(struct listings *listings, const struct node *node, bool begins,
+               struct kept_listing **out)
 {
     const struct group *group = find_group(listings, node);
     struct kept_listing *kept = group ? group->kept : NULL;
+    *out = NULL;
     if (!kept || (begins && is_old(kept)))
-        return NULL;
-    DL_DELETE(listings->kept, kept);
-    DL_APPEND(listings->kept, kept);
-    kept->users++;
+        return 0;
+    int error = kept->users == 0 ? check_room(listings, kept->bytes) : 0;
+    if (error)
+        return error;
+    if (kept->users++ == 0) {
+        remove_unused(listings, kept);
+        listings->used_bytes += kept->bytes;
+    }
     kept->readers += begins;
-    return kept;
+    *out = kept;
+    return 0;
 }
 
 /* ---- Places ---- */
@@ -288,10 +337,21 @@ uint64_t listing_place(const struct listing *listing, size_t link)
 
 /* ---- Without the lock ---- */
 
+static size_t block_bytes(size_t n)
+{
+    size_t bytes = (n + BLOCK_OVERHEAD + BLOCK_STEP - 1) / BLOCK_STEP * BLOCK_STEP;
+    return bytes < LEAST_BLOCK ? LEAST_BLOCK : bytes;
+}
+
+static size_t text_bytes(const char *text)
+{
+    return text ? block_bytes(strlen(text) + 1) : 0;
+}
+
 static size_t link_bytes(const struct sfs_link *link)
 {
-    return sizeof(*link) + strlen(link->name) + (link->target ? strlen(link->target) : 0) +
-           (link->target_file ? strlen(link->target_file) : 0);
+    return sizeof(*link) + text_bytes(link->name) + text_bytes(link->target) +
+           text_bytes(link->target_file);
 }
 
 static int read_links(const struct node *node, unsigned removals, bool begins,
@@ -305,7 +365,7 @@ static int read_links(const struct node *node, unsigned removals, bool begins,
                                      .states = sfs_states(node_file(node)),
                                      .users = 1,
                                      .readers = begins,
-                                     .bytes = sizeof(*listing)};
+                                     .bytes = block_bytes(sizeof(*listing))};
     struct sfs_links *links = &listing->listing.links;
     int error = sfs_list(node_file(node), node_address(node), links);
     if (error) {
@@ -318,30 +378,47 @@ static int read_links(const struct node *node, unsigned removals, bool begins,
     return 0;
 }
 
+/* What was read, if no other thread was faster. *gone: to be freed without the lock. */
+static int use_read(struct listings *listings, const struct node *node, bool begins,
+                    struct kept_listing *made, struct kept_listing **found,
+                    struct kept_listing **gone)
+{
+    int error = use(listings, node, begins, found);
+    if (error || *found)
+        return error;
+    struct group *group = get_group(listings, node);
+    if (!group)
+        return -ENOMEM;
+    error = place_links(group, &made->listing);
+    if (made->listing.places)
+        made->bytes += block_bytes(made->listing.links.n * sizeof(*made->listing.places));
+    if (!error)
+        error = check_room(listings, made->bytes);
+    if (!error) {
+        keep(listings, group, made, gone);
+        listings->used_bytes += made->bytes;
+        *found = made;
+    }
+    put_group(listings, group);
+    return error;
+}
+
 int listing_get(struct listings *listings, const struct node *node, unsigned removals, bool begins,
                 const struct listing **out)
 {
-    struct kept_listing *made, *gone = NULL;
+    struct kept_listing *made = NULL, *found, *gone = NULL;
     pthread_mutex_lock(&listings->lock);
-    struct kept_listing *found = use(listings, node, begins);
+    int error = use(listings, node, begins, &found);
     pthread_mutex_unlock(&listings->lock);
-    int error = found ? 0 : read_links(node, removals, begins, &made);
-    if (!found && !error) {
+    if (!error && !found)
+        error = read_links(node, removals, begins, &made);
+    if (made) {
         pthread_mutex_lock(&listings->lock);
-        found = use(listings, node, begins); /* another thread may have been faster */
-        struct group *group = found ? NULL : get_group(listings, node);
-        if (!found)
-            error = group ? place_links(group, &made->listing) : -ENOMEM;
-        if (!found && !error)
-            keep(listings, group, made, &gone);
-        if (group)
-            put_group(listings, group);
+        error = use_read(listings, node, begins, made, &found, &gone);
         pthread_mutex_unlock(&listings->lock);
-        if (found || error)
-            free_listing(made);
-        else
-            found = made;
     }
+    if (made && found != made)
+        free_listing(made);
     free_gone(gone);
     if (!error)
         *out = &found->listing;
@@ -356,14 +433,37 @@ void listing_put(struct listings *listings, const struct listing *of, bool ends)
     if (ends && listing->readers > 0)
         listing->readers--;
     struct group *group = listing->group;
-    if (!group && listing->users == 0)
-        LL_PREPEND(gone, listing);
+    if (listing->users == 0) {
+        listings->used_bytes -= listing->bytes;
+        if (group)
+            add_unused(listings, listing);
+        else
+            LL_PREPEND(gone, listing);
+    }
     if (group && listing->users == 0 && listing->readers == 0) {
         drop(listings, listing, &gone);
         put_group(listings, group);
+    } else if (group && listing->users == 0) {
+        keep_to_limit(listings, &gone);
     }
     pthread_mutex_unlock(&listings->lock);
     free_gone(gone);
+}
+
+int listings_count(struct listings *listings, size_t bytes)
+{
+    pthread_mutex_lock(&listings->lock);
+    int error = check_room(listings, bytes);
+    listings->used_bytes += error ? 0 : bytes;
+    pthread_mutex_unlock(&listings->lock);
+    return error;
+}
+
+void listings_uncount(struct listings *listings, size_t bytes)
+{
+    pthread_mutex_lock(&listings->lock);
+    listings->used_bytes -= bytes;
+    pthread_mutex_unlock(&listings->lock);
 }
 
 bool listing_is_old(struct listings *listings, const struct listing *listing)

@@ -9,16 +9,20 @@
  *
  * The links of a group are read once for all readers that list it at the same time, by whatever
  * path, unless they change meanwhile. Listings that are not read to the end are dropped when
- * others need the memory: there is a common limit. */
+ * others need the memory: there is a common limit. Those in use, which a directory that is open has
+ * as long as it is, have one of their own: their number is the users', their size the file's. */
 #ifndef SPARSEFS_FS_GROUP_LISTINGS_H
 #define SPARSEFS_FS_GROUP_LISTINGS_H
 
 #include "fs/node.h"
 #include "sparsefs/sparsefs.h"
 
-/* Limits for listings whose readers have not come to the end; the last one is always kept. */
+/* Limits for listings that nobody uses, and whose readers have not come to the end; the last one is
+ * always kept. */
 #define LISTINGS_MOST       256
 #define LISTINGS_MOST_BYTES ((size_t)64 << 20)
+
+#define LISTINGS_MOST_USED_BYTES ((size_t)1 << 30) /* of those in use, or less on a small machine */
 
 struct listings;
 
@@ -29,18 +33,25 @@ struct listing {
     unsigned removals;      /* as the caller counted them when they were read, or earlier */
 };
 
+/* Of this machine. */
+size_t listings_most_used_bytes(void);
+
 /* NULL: no memory. */
-struct listings *listings_create(void);
+struct listings *listings_create(size_t most_used_bytes);
 void listings_destroy(struct listings *listings);
 
 /* The links of a group, given back by listing_put. begins: as they are; else those that others were
  * given before will do. During this call, and while a change is made, the caller sees to it that links
- * do not change. Errors of sfs_list; -ENOMEM. */
+ * do not change. Errors of sfs_list; -ENOMEM, also if too many bytes are in use, which is logged. */
 int listing_get(struct listings *listings, const struct node *group, unsigned removals, bool begins,
                 const struct listing **listing);
 
 /* ends: a reader has come to the end of it. */
 void listing_put(struct listings *listings, const struct listing *listing, bool ends);
+
+/* Bytes that are in use elsewhere for the same: names of a directory that is no group. -ENOMEM. */
+int listings_count(struct listings *listings, size_t bytes);
+void listings_uncount(struct listings *listings, size_t bytes);
 
 /* Whether the links of the group may have changed since. */
 bool listing_is_old(struct listings *listings, const struct listing *listing);

@@ -96,7 +96,7 @@ int mount_create_of_folder(struct mount *mount, const struct options *options,
     *mount = (struct mount){.options = options, .files = files, .is_writable = !options->read_only};
     init(mount);
     int error = create_nodes_of_folder(mount);
-    mount->listings = error ? NULL : listings_create();
+    mount->listings = error ? NULL : listings_create(listings_most_used_bytes());
     if (!error && !mount->listings)
         error = -ENOMEM;
     if (!error && mount->is_writable)
@@ -117,7 +117,7 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
     *mount = (struct mount){.options = options, .file = file, .is_writable = sfs_is_writable(file)};
     init(mount);
     int error = nodes_create(file, options->external_links, options->frame_rank, &mount->nodes);
-    mount->listings = error ? NULL : listings_create();
+    mount->listings = error ? NULL : listings_create(listings_most_used_bytes());
     if (!error && !mount->listings)
         error = -ENOMEM;
     if (!error && mount->is_writable)

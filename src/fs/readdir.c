@@ -63,10 +63,23 @@ static int get_listing(struct mount *mount, const struct node *group, bool begin
     return error;
 }
 
+/* They come one behind the other. */
+static size_t names_bytes(const struct folder_names *names)
+{
+    size_t last = names->n > 0 ? names->name[names->n - 1].at : 0;
+    return sizeof(*names) + names->n * sizeof(*names->name) +
+           (names->n > 0 ? last + strlen(names->text + last) + 1 : 0);
+}
+
 static int get_names(struct mount *mount, const struct node *node, struct folder_names **out)
 {
     struct folder_names *names = calloc(1, sizeof(*names));
     int error = names ? mount_list_folder(mount, node, names) : -ENOMEM;
+    if (!error) {
+        error = listings_count(mount->listings, names_bytes(names));
+        if (error)
+            folder_names_free(names);
+    }
     if (error)
         free(names);
     else
@@ -74,10 +87,12 @@ static int get_names(struct mount *mount, const struct node *node, struct folder
     return error;
 }
 
-static void put_names(struct folder_names *names)
+static void put_names(struct mount *mount, struct folder_names *names)
 {
-    if (names)
+    if (names) {
+        listings_uncount(mount->listings, names_bytes(names));
         folder_names_free(names);
+    }
     free(names);
 }
 
@@ -112,7 +127,7 @@ static void leave(struct mount *mount, struct directory *directory)
         node_put_views(mount->nodes, directory->node);
     if (directory->listing)
         listing_put(mount->listings, directory->listing, directory->ends);
-    put_names(directory->names);
+    put_names(mount, directory->names);
 }
 
 int directory_open(struct mount *mount, struct inode inode, struct directory **out)
@@ -146,7 +161,7 @@ static void begin_again(struct mount *mount, struct directory *directory)
     const struct listing *now;
     struct folder_names *names;
     if (directory->names && !directory->is_new && get_names(mount, directory->node, &names) == 0) {
-        put_names(directory->names);
+        put_names(mount, directory->names);
         directory->names = names;
     }
     if (!directory->listing || !listing_is_old(mount->listings, directory->listing) ||

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "store/lock_holder.h"
@@ -270,24 +271,32 @@ static bool is_unchanged(const struct store *store)
            (!now.journal.exists || is_same_journal(&now.journal, &store->state.journal));
 }
 
+/* Tries again, after an error for which that makes sense: which is no matter of the disk. */
+static int take_state_again(struct store *store, struct follow_state *state, int error)
+{
+    struct timespec pause = {.tv_nsec = PAUSE_NANOS};
+    uint64_t before = clock_waited();
+    unsigned i;
+    for (i = 1; i < MOST_TRIES && (error == STORE_MOVED || error == -EBUSY); i++) {
+        if (i == STORE_FREE_TRIES)
+            store_hold(store);
+        nanosleep(&pause, NULL);
+        error = store_is_interrupted(store) ? -EINTR : take_state(store, state);
+    }
+    if (i > STORE_FREE_TRIES)
+        store_release(store);
+    clock_uncount_waited(before);
+    return error;
+}
+
 static int refresh(struct store *store, bool *moved)
 {
     int error = open_again(store);
     if (error || (*moved = !is_unchanged(store)) == false)
         return error;
     struct follow_state state;
-    struct timespec pause = {.tv_nsec = PAUSE_NANOS};
     store->has_state = false;
-    error = take_state(store, &state);
-    unsigned i;
-    for (i = 1; i < MOST_TRIES && (error == STORE_MOVED || error == -EBUSY); i++) {
-        if (i == STORE_FREE_TRIES)
-            store_hold(store);
-        nanosleep(&pause, NULL);
-        error = store_is_interrupted(store) ? -EINTR : take_state(store, &state);
-    }
-    if (i > STORE_FREE_TRIES)
-        store_release(store);
+    error = take_state_again(store, &state, take_state(store, &state));
     if (error == STORE_MOVED)
         store_say(store, NULL, "it is committed to without a pause: no state of it could be read");
     else if (error == -EBUSY)

@@ -287,7 +287,7 @@ static void listings_are_shared(void **state)
 {
     (void)state;
     struct table table = open_table();
-    struct listings *listings = listings_create();
+    struct listings *listings = listings_create(LISTINGS_MOST_USED_BYTES);
     const struct node *a = look_up(table, root_of(table), "a");
     const struct node *b = look_up(table, root_of(table), "b");
     const struct listing *first, *same, *other, *later;
@@ -344,7 +344,7 @@ static void listings_are_kept_for_a_while(void **state)
         assert_int_equal(sfs_group_create(table.file, name), 0);
     }
     assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
-    struct listings *listings = listings_create();
+    struct listings *listings = listings_create(LISTINGS_MOST_USED_BYTES);
     for (unsigned i = 0; i < GROUPS; i++) {
         snprintf(name, sizeof(name), "%u", i);
         group[i] = look_up(table, root_of(table), name);
@@ -370,6 +370,62 @@ static void listings_are_kept_for_a_while(void **state)
     assert_int_equal(reader_of(listings, group[1], 8), 7);
     assert_int_equal(reader_of(listings, group[GROUPS - 1], 8), 7);
     assert_int_equal(reader_of(listings, group[0], 8), 8);
+
+    /* But what is in use is there for whoever comes, however many these are. */
+    const struct listing *used[GROUPS];
+    for (unsigned i = 0; i < GROUPS; i++)
+        assert_int_equal(listing_get(listings, group[i], 9, true, &used[i]), 0);
+    for (unsigned i = 0; i < GROUPS; i++) {
+        assert_int_equal(listing_get(listings, group[i], 10, true, &listing), 0);
+        assert_ptr_equal(listing, used[i]);
+        listing_put(listings, listing, true);
+        listing_put(listings, used[i], true);
+    }
+    listings_destroy(listings);
+    close_table(table);
+}
+
+static void change_link(struct listings *listings, const struct node *group)
+{
+    assert_int_equal(listings_begin_change(listings, group, "x"), 0);
+    listings_end_change(listings, group, "x", LINK_MADE);
+}
+
+#define MOST_USED 2000
+
+/* A group that is another one each time that it is opened. */
+static void listings_in_use_have_a_limit(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct table table = open_table();
+    struct listings *listings = listings_create(MOST_USED);
+    const struct node *root = root_of(table);
+    const struct node *a = look_up(table, root, "a");
+    const struct listing *used[MOST_USED], *same;
+    unsigned n = 0, errors = log_errors();
+    int error;
+    while ((error = listing_get(listings, a, n, true, &used[n])) == 0) {
+        assert_int_equal(used[n]->removals, n);
+        change_link(listings, a);
+        assert_true(++n < MOST_USED);
+    }
+    assert_int_equal(error, -ENOMEM);
+    assert_int_equal(log_errors() - errors, 1);
+    /* Two links, of a structure and the least block of malloc each, and what holds them. */
+    assert_in_range(n, 2, MOST_USED / (2 * (sizeof(struct sfs_link) + 32)));
+    assert_int_equal(listing_get(listings, a, n, false, &same), 0); /* who goes on has one */
+    assert_ptr_equal(same, used[n - 1]);
+    listing_put(listings, same, false);
+    assert_int_equal(listing_get(listings, root, n, true, &same), -ENOMEM);
+    assert_int_equal(listings_count(listings, MOST_USED / 4), -ENOMEM);
+    for (unsigned i = 0; i < n; i++)
+        listing_put(listings, used[i], true);
+    assert_int_equal(listings_count(listings, MOST_USED), 0);
+    assert_int_equal(listing_get(listings, root, n, true, &same), -ENOMEM);
+    listings_uncount(listings, MOST_USED);
+    assert_int_equal(listing_get(listings, root, n, true, &same), 0);
+    listing_put(listings, same, true);
     listings_destroy(listings);
     close_table(table);
 }
@@ -438,7 +494,7 @@ static void places_hold(void **state)
         is_there[i] = true;
     }
     assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
-    struct listings *listings = listings_create();
+    struct listings *listings = listings_create(LISTINGS_MOST_USED_BYTES);
     const struct node *group = look_up(table, root_of(table), "g");
     for (size_t i = 0; i < COUNT(readers); i++)
         begin_to_read(&readers[i], is_there);
@@ -541,4 +597,4 @@ TEST_MAIN(cmocka_unit_test(long_targets_have_a_limit),
           cmocka_unit_test(an_object_that_is_kept_has_one_number),
           cmocka_unit_test(removed_while_in_use), cmocka_unit_test(by_many_threads),
           cmocka_unit_test(listings_are_shared), cmocka_unit_test(listings_are_kept_for_a_while),
-          cmocka_unit_test(places_hold))
+          cmocka_unit_test(listings_in_use_have_a_limit), cmocka_unit_test(places_hold))

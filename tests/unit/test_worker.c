@@ -334,6 +334,28 @@ static void test_lists_without_an_end_are_refused(void **state)
     wire_free(&mapped_there);
 }
 
+/* As many as a group has with which libhdf5 is left alone, but not as many as there is room for in a message. */
+static void test_links_without_an_end_are_refused(void **state)
+{
+    (void)state;
+    const uint64_t n = ((uint64_t)1 << 22) + 1;
+    struct sfs_links taken;
+    struct wire links = {0};
+    size_t room = (size_t)(n + 1) * 6 * sizeof(uint64_t);
+    links.bytes = allocate(room);
+    links.room = room;
+    wire_uint(&links, n);
+    for (uint64_t i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%07x", (unsigned)i);
+        wire_link(&links, &(struct sfs_link){SFS_LINK_HARD, name, 1, NULL, NULL});
+    }
+    struct cursor cursor = cursor_over(links.bytes, links.n);
+    assert_int_equal(take_links(&cursor, &taken), -EIO);
+    assert_int_equal(taken.n, 0);
+    free(links.bytes);
+}
+
 static void test_messages_that_are_too_long_are_none(void **state)
 {
     (void)state;
@@ -804,7 +826,10 @@ enum {
     IS_CUT_SHOWN,
     GOES_ON_SHOWN,
     SHOWS_NO_TEXT, /* which is no lie */
-    ROW = 2000,    /* and those behind it: sound ones */
+    /* These say that a dataset is not open when they are asked for its text: */
+    FORGETS,
+    FORGETS_SLOWLY, /* once, and is slow from then on */
+    ROW = 2000,     /* and those behind it: sound ones */
 };
 
 #define N_LISTED 100
@@ -1080,12 +1105,25 @@ static void reply_text(int socket, const char *text)
     wire_free(&wire);
 }
 
+#define SLOWNESS (TIMEOUT / 4 * 3) /* three are more than two calls may take together */
+
+static bool has_forgotten;
+
+static void take_time(void)
+{
+    uint64_t began = clock_now();
+    while (clock_now() - began < SLOWNESS)
+        ;
+}
+
 static void reply_dataset(int socket, uint64_t object, bool with_text)
 {
     struct wire wire = {0};
     struct sfs_dataset_info info = an_info();
     if (with_text && object == DIES_SHOWN)
         abort();
+    if (object == FORGETS_SLOWLY && has_forgotten)
+        take_time();
     wire_info(&wire, &info);
     wire_storage(&wire, &(struct hdf5_storage){.address = UINT64_MAX, .in_array = true});
     if (with_text)
@@ -1109,6 +1147,17 @@ static void reply_to_write(int socket)
     reply_error(socket, EFBIG);
 }
 
+static void reply_to_text(int socket, uint64_t object)
+{
+    if (object == FORGETS_SLOWLY)
+        take_time();
+    if (object == FORGETS || (object == FORGETS_SLOWLY && !has_forgotten))
+        reply_error(socket, EBADF);
+    else
+        reply_text(socket, "asked for");
+    has_forgotten = true;
+}
+
 static void answer(int socket, uint64_t call, struct cursor *cursor)
 {
     if (call == WORKER_SEVERAL)
@@ -1116,7 +1165,7 @@ static void answer(int socket, uint64_t call, struct cursor *cursor)
     else if (call == WORKER_DATASET_OPEN || call == WORKER_SHOW)
         reply_dataset(socket, take_uint(cursor, UINT64_MAX), call == WORKER_SHOW);
     else if (call == WORKER_TEXT)
-        reply_text(socket, "asked for");
+        reply_to_text(socket, take_uint(cursor, UINT64_MAX));
     else if (call == WORKER_LIST)
         reply_links(socket, take_uint(cursor, UINT64_MAX));
     else
@@ -1555,6 +1604,61 @@ static void test_text_comes_with_the_description(void **state)
     close_file(&file);
 }
 
+static int open_dataset(struct file *file, uint64_t object)
+{
+    struct sfs_dataset_info info;
+    struct hdf5_storage storage;
+    int error = remote_dataset_open(file->remote, object, &info, &storage);
+    if (error)
+        return error;
+    hdf5_info_free(&info);
+    hdf5_segments_free(storage.n_segments, storage.segments);
+    return 0;
+}
+
+static int text_error(struct file *file, uint64_t object)
+{
+    char *text = NULL;
+    size_t n;
+    int error = remote_text(file->remote, object, 1000, &text, &n);
+    free(text);
+    return error;
+}
+
+/* Who has opened a dataset knows it: what says the opposite is not believed more often than other lies. */
+static void test_one_that_forgets_is_to_blame(void **state)
+{
+    (void)state;
+    struct file file;
+    unsigned before = log_errors();
+    open_file(&file, PATIENT);
+    assert_int_equal(open_dataset(&file, FORGETS), 0);
+    assert_int_equal(text_error(&file, FORGETS), -EIO);
+    assert_non_null(strstr(hdf5_error(), "cannot be"));
+    assert_int_equal(log_errors() - before, 1);
+    assert_int_equal(text_error(&file, FORGETS), -EIO); /* one that did not know it, and was told */
+    assert_int_equal(log_errors() - before, 2);
+    assert_int_equal(text_error(&file, FORGETS), -EIO);
+    assert_int_equal(log_errors() - before, 2);
+    assert_non_null(strstr(hdf5_error(), "has ended the process"));
+    expect_text(&file, SOUND, "asked for");
+    close_file(&file);
+}
+
+/* Being told of a dataset has no time of its own. */
+static void test_one_that_forgets_slowly_is_ended(void **state)
+{
+    (void)state;
+    struct file file;
+    open_file(&file, TIMEOUT);
+    assert_int_equal(open_dataset(&file, FORGETS_SLOWLY), 0);
+    enum sfs_object_type type;
+    assert_int_equal(remote_object_type(file.remote, CRASHES, &type), -EIO);
+    assert_int_equal(text_error(&file, FORGETS_SLOWLY), -EIO);
+    assert_non_null(strstr(hdf5_error(), "did not answer"));
+    close_file(&file);
+}
+
 /* It is not asked again for each half, and each half of that. */
 static void test_a_refused_write_is_refused(void **state)
 {
@@ -1884,6 +1988,7 @@ static int all_tests(void)
         cmocka_unit_test(test_messages_that_are_changed),
         cmocka_unit_test(test_what_cannot_be_is_refused),
         cmocka_unit_test(test_lists_without_an_end_are_refused),
+        cmocka_unit_test(test_links_without_an_end_are_refused),
         cmocka_unit_test(test_messages_that_are_too_long_are_none),
         cmocka_unit_test(test_one_that_trickles_is_not_waited_for),
         cmocka_unit_test(test_every_door_is_shut),
@@ -1912,6 +2017,8 @@ static int all_tests(void)
         cmocka_unit_test(test_large_messages_are_not_kept),
         cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
         cmocka_unit_test(test_text_comes_with_the_description),
+        cmocka_unit_test(test_one_that_forgets_is_to_blame),
+        cmocka_unit_test(test_one_that_forgets_slowly_is_ended),
         cmocka_unit_test(test_waiting_for_others),
     };
     return cmocka_run_group_tests(tests, start_zygote, NULL);

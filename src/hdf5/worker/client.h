@@ -56,11 +56,17 @@ void client_tell(struct client *client, enum worker_call call, uint64_t object,
 int client_try(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
 
+/* Whether what follows is one question, until the opposite is said: its calls have the time of two together. */
+void client_ask_as_one(struct client *client, bool as_one);
+
 /* Whether asking for the object has ended a worker before. */
 bool client_is_struck(const struct client *client, uint64_t object);
 
 /* How many workers have been started: what was told to others is not known to this one. */
 unsigned client_starts(const struct client *client);
+
+/* The last of these when the last answer came; 0: it was kept (answers_kept.h), no worker has said it. */
+unsigned client_answered_by(const struct client *client);
 
 /* Whether it could not be started again: then calls that change the file are -EROFS. Any thread. */
 bool client_is_lost(const struct client *client);

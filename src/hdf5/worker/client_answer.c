@@ -42,7 +42,8 @@ static void give_time(struct client *client, uint64_t bytes)
     client->until += n * BYTE_NANOS;
 }
 
-/* A disk takes as long as it takes. Not so what we do ourselves, of which a worker may want any amount. */
+/* A disk takes as long as it takes. Not so what we do ourselves, with its pauses, of which a worker may want any
+ * amount. */
 static void give_waited(struct client *client, uint64_t before)
 {
     uint64_t now = clock_waited();

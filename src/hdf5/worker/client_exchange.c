@@ -62,10 +62,18 @@ static int tell_size(struct client *client)
     return channel_send(client->socket, MESSAGE_SIZE, wire, client->until);
 }
 
+static uint64_t time_left(const struct client *client)
+{
+    uint64_t most = CLIENT_MOST_TIMES * client->timeout;
+    uint64_t left = client->spent < most ? most - client->spent : 0;
+    return client->asks_as_one && left < client->timeout ? left : client->timeout;
+}
+
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request)
 {
     client->call = call;
-    client->until = clock_now() + client->timeout;
+    client->given = time_left(client);
+    client->until = clock_now() + client->given;
     client->lines_left = client->change_lines_left = MOST_LINES;
     client->has_said = false;
     client->has_looked_elsewhere = false;
@@ -126,7 +134,7 @@ static int conclude(struct client *client, int error, bool is_lost)
 /* What the disk took has been added to `until`. */
 static void note_time(struct client *client)
 {
-    uint64_t now = clock_now(), begun = client->until - client->timeout;
+    uint64_t now = clock_now(), begun = client->until - client->given;
     client->spent += now > begun ? now - begun : 0;
 }
 
@@ -145,6 +153,7 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
     error = client_send_call(client, call, request);
     if (!error)
         error = client_receive_reply(client, results, is_lost);
+    client->answered_by = client->starts;
     note_time(client);
     if (client->transaction)
         error = conclude(client, error, *is_lost);

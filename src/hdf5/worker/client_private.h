@@ -16,6 +16,9 @@
 
 #define CLIENT_END_TEXT 320 /* bytes */
 
+/* The time of a call that all tries have together, and all calls of one question. */
+#define CLIENT_MOST_TIMES 2
+
 /* Bytes for messages each way, while nobody has it locked. */
 #define CLIENT_MOST_KEPT ((size_t)2 << 20)
 
@@ -54,13 +57,16 @@ struct client {
     enum worker_call owed_call;
     uint64_t owed_object;
     /* Of the call that is under way: */
-    uint64_t until;
+    uint64_t until, given;                  /* given: nanoseconds, without what was added to it */
     unsigned lines_left, change_lines_left; /* of the log */
     bool has_said;                          /* something for the log */
     bool has_looked_elsewhere;              /* for another file */
     bool asks_anew;                         /* cached answers are not used */
-    uint64_t spent; /* nanoseconds of workers since client_ask, without those of the disk */
-    bool is_killed; /* by another process, when it ended last: */
+    unsigned answered_by;                   /* client_answered_by */
+    bool asks_as_one;
+    /* Nanoseconds of workers since client_ask, or client_ask_as_one, without those of the disk: */
+    uint64_t spent;
+    bool is_killed;                 /* by another process, when it ended last: */
     char last_end[CLIENT_END_TEXT]; /* asked for what, and how */
     bool has_moved;                 /* it was told that a followed file has, */
     bool was_told_to_end;           /* and that nobody waits for it any more */

@@ -10,8 +10,6 @@
 
 #define MOST_TRIES 3  /* of one call, whatever ends the worker */
 #define MOST_KILLS 20 /* of a worker, by others than the call that it is asked for */
-/* The time of a call: if it took more there is no other try, even if others killed it. */
-#define MOST_TIMES 2
 
 static void lose(struct client *client)
 {
@@ -44,7 +42,7 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
     int error = -EPIPE;
     bool is_started = true;
     client->read_failed = false;
-    client->spent = 0;
+    client->spent = client->asks_as_one ? client->spent : 0;
     if (call >= WORKER_FIRST_CHANGE && client_is_lost(client))
         return -EROFS;
     if (!client_is_struck(client, object) && client_knows(client, call, request, results))
@@ -56,7 +54,7 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
                     ? -EIO
                     : try_once(client, call, object, request, results, &is_started);
         kills += client->is_killed;
-        if (client->spent > MOST_TIMES * client->timeout)
+        if (client->spent > CLIENT_MOST_TIMES * client->timeout) /* even if others killed it */
             break;
         i += !client->is_killed;
     }
@@ -65,6 +63,12 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
     if (!error)
         client_note_answer(client, call, request, results);
     return error == -EPIPE ? -EIO : error;
+}
+
+void client_ask_as_one(struct client *client, bool as_one)
+{
+    client->asks_as_one = as_one;
+    client->spent = 0;
 }
 
 bool client_is_lost(const struct client *client)

@@ -21,6 +21,7 @@ bool client_knows(struct client *client, enum worker_call call, const struct wir
         !answers_identify(client->store, &of) || !answers_find(&of, request, &client->in))
         return false;
     *results = cursor_over(client->in.bytes, client->in.n);
+    client->answered_by = 0;
     return true;
 }
 

@@ -172,6 +172,11 @@ unsigned client_starts(const struct client *client)
     return client->starts;
 }
 
+unsigned client_answered_by(const struct client *client)
+{
+    return client->answered_by;
+}
+
 /* What libhdf5 writes of a file that is written is looked at when it is done. */
 void client_tell(struct client *client, enum worker_call call, uint64_t object,
                  const struct wire *request)

@@ -14,6 +14,7 @@
 #define MOST_NESTING    32 /* as libhdf5 is asked for */
 #define MOST_SEGMENTS   65535
 #define MOST_LISTED     ((size_t)1 << 20) /* attributes, mappings: small ones take little to send */
+#define MOST_LINKS      ((size_t)1 << 22) /* libhdf5 lists more than our own reader */
 #define MOST_TYPE_BYTES ((uint64_t)1 << 32)
 
 static int out_of_memory(const void *made, size_t n)
@@ -60,7 +61,8 @@ int take_links(struct cursor *cursor, struct sfs_links *out)
 {
     *out = (struct sfs_links){0};
     size_t n = take_count(cursor, 5 * WORD);
-    out->link = calloc(n, sizeof(*out->link));
+    cursor->failed |= n > MOST_LINKS;
+    out->link = cursor->failed ? NULL : calloc(n, sizeof(*out->link));
     int error = cursor->failed ? -EIO : out_of_memory(out->link, n);
     for (size_t i = 0; i < n && !error; i++) {
         error = take_link(cursor, &out->link[i]);

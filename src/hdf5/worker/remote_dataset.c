@@ -170,22 +170,28 @@ int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_data
     *info = (struct sfs_dataset_info){0};
     *storage = (struct hdf5_storage){0};
     struct remote_text text = {0};
+    unsigned opened_by = 0;
     int error = remote_lock_interruptible(remote);
     if (error)
         return error;
     struct direct *direct = remote_direct(remote, address);
     error = direct ? direct_dataset_open(direct, address, info, storage) : -EAGAIN;
+    bool is_asked = error == -EAGAIN;
     if (error == -EAGAIN)
         error = show(remote, address, info, storage, &text);
     if (error == -EAGAIN)
         error = describe(remote, address, info, storage);
-    const struct remote_dataset *open = error ? NULL : remote_dataset_find(remote, address);
+    if (is_asked && !error)
+        opened_by = client_answered_by(remote->client);
+    struct remote_dataset *open = error ? NULL : remote_dataset_find(remote, address);
     if (open && !is_like(open, info))
         error = store_is_live(remote->store)
                     ? -ESTALE
                     : client_distrust(remote->client, WORKER_DATASET_OPEN, address);
     else if (!error && !open)
         error = keep_dataset(remote, address, info, &text);
+    if (!error && (open = remote_dataset_find(remote, address)) && opened_by > 0)
+        open->opened_by = opened_by;
     if (error)
         forget(info, storage);
     remote_unlock(remote);
@@ -228,6 +234,15 @@ void remote_dataset_close(struct remote *remote, uint64_t address)
         ;
 }
 
+/* -EBADF of the very worker that has opened it cannot be. */
+static int check_unknown(struct remote *remote, const struct remote_dataset *dataset,
+                         enum worker_call call, int error)
+{
+    bool is_known = dataset->opened_by > 0 && dataset->opened_by == client_starts(remote->client);
+    return error == -EBADF && is_known ? client_distrust(remote->client, call, dataset->address)
+                                       : error;
+}
+
 static int tell_caches(struct remote *remote, const struct remote_dataset *dataset)
 {
     struct wire request;
@@ -241,7 +256,7 @@ static int tell_caches(struct remote *remote, const struct remote_dataset *datas
 }
 
 /* For a worker that has not been told of it. One that is being changed may have grown meanwhile. */
-static int open_again(struct remote *remote, const struct remote_dataset *dataset)
+static int open_again(struct remote *remote, struct remote_dataset *dataset)
 {
     struct sfs_dataset_info info;
     struct hdf5_storage storage;
@@ -250,6 +265,7 @@ static int open_again(struct remote *remote, const struct remote_dataset *datase
     client_ask_anew(remote->client, false);
     if (error)
         return error;
+    dataset->opened_by = client_answered_by(remote->client);
     bool is_same = is_like(dataset, &info) && !memcmp(info.dims, dataset->dims, sizeof(info.dims));
     forget(&info, &storage);
     if (!is_same && store_is_live(remote->store))
@@ -299,6 +315,7 @@ static int renew_dataset(struct remote *remote, struct remote_dataset *dataset, 
     int error = remote_ask_locked(remote, WORKER_DATASET_RENEW, dataset->address, &request,
                                   take_renewed, &renewed);
     wire_free(&request);
+    error = check_unknown(remote, dataset, WORKER_DATASET_RENEW, error);
     if (error == -EBADF)
         error = renew_from_scratch(remote, dataset, renewed.dims, &renewed.data_address);
     if (error)
@@ -321,16 +338,22 @@ int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint
     return error;
 }
 
-int remote_ask_dataset(struct remote *remote, const struct remote_dataset *dataset,
-                       enum worker_call call, struct wire *request, take_function take, void *out)
+int remote_ask_dataset(struct remote *remote, struct remote_dataset *dataset, enum worker_call call,
+                       struct wire *request, take_function take, void *out)
 {
     int error = -EBADF;
+    client_ask_as_one(remote->client, true);
     for (int i = 0; i < MOST_TRIES && error == -EBADF; i++) {
         error = i > 0 ? open_again(remote, dataset) : 0;
         if (!error)
             error = remote_ask_locked(remote, call, dataset->address, request, take, out);
+        error = check_unknown(remote, dataset, call, error);
     }
-    return error == -EBADF ? -EIO : error;
+    client_ask_as_one(remote->client, false);
+    if (error != -EBADF)
+        return error;
+    library_reason("the process of libhdf5 was started again each time it had opened the dataset");
+    return -EIO;
 }
 
 int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes)
@@ -346,6 +369,8 @@ int remote_cache_sources(struct remote *remote, uint64_t address, const char *pa
         dataset->source_bytes = bytes;
         error = dataset->path ? tell_caches(remote, dataset) : -ENOMEM;
     }
+    if (dataset)
+        error = check_unknown(remote, dataset, WORKER_CACHE_SOURCES, error);
     if (error == -EBADF && dataset)
         error = open_again(remote, dataset); /* which tells it, too */
     remote_unlock(remote);
@@ -357,7 +382,7 @@ static int ask_open(struct remote *remote, uint64_t address, enum worker_call ca
 {
     int error = remote_lock_interruptible(remote);
     if (!error) {
-        const struct remote_dataset *dataset = remote_dataset_find(remote, address);
+        struct remote_dataset *dataset = remote_dataset_find(remote, address);
         error = dataset ? remote_ask_dataset(remote, dataset, call, request, take, out) : -EBADF;
         remote_unlock(remote);
     }
@@ -664,9 +689,8 @@ static int take_box(struct cursor *results, void *out)
     return 0;
 }
 
-static int read_box(struct remote *remote, const struct remote_dataset *dataset,
-                    const uint64_t *start, const uint64_t *count, const uint64_t *memory_dims,
-                    void *buffer)
+static int read_box(struct remote *remote, struct remote_dataset *dataset, const uint64_t *start,
+                    const uint64_t *count, const uint64_t *memory_dims, void *buffer)
 {
     struct box_taken box = {dataset, count, memory_dims, dataset->element_size, buffer};
     struct wire request;

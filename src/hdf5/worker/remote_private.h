@@ -29,6 +29,7 @@ struct remote_dataset {
     size_t source_bytes;
     char *text; /* that came with its description, or NULL */
     size_t text_n, text_limit;
+    unsigned opened_by; /* client_answered_by: of who has opened it last */
     /* Chunked ones: */
     uint64_t chunk_dims[SFS_MAX_RANK], grid[SFS_MAX_RANK]; /* elements, chunks */
     bool has_numbers;                                      /* its chunks can be counted */
@@ -105,9 +106,10 @@ void remote_close_now(struct remote *remote, uint64_t address);
 /* One that is open here, or NULL. */
 struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address);
 
-/* As remote_ask_locked, about an open dataset: a worker that does not know it is told of it. */
-int remote_ask_dataset(struct remote *remote, const struct remote_dataset *dataset,
-                       enum worker_call call, struct wire *request, take_function take, void *out);
+/* As remote_ask_locked, about an open dataset: a worker that does not know it is told of it. All that has the time
+ * of two calls. */
+int remote_ask_dataset(struct remote *remote, struct remote_dataset *dataset, enum worker_call call,
+                       struct wire *request, take_function take, void *out);
 
 /* The dims have changed: with them, what is known of chunks. */
 void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims);
