@@ -340,20 +340,20 @@ static void test_links_without_an_end_are_refused(void **state)
     (void)state;
     const uint64_t n = ((uint64_t)1 << 22) + 1;
     struct sfs_links taken;
-    struct wire links = {0};
+    struct wire listed = {0};
     size_t room = (size_t)(n + 1) * 6 * sizeof(uint64_t);
-    links.bytes = allocate(room);
-    links.room = room;
-    wire_uint(&links, n);
+    listed.bytes = allocate(room);
+    listed.room = room;
+    wire_uint(&listed, n);
     for (uint64_t i = 0; i < n; i++) {
         char name[16];
         snprintf(name, sizeof(name), "%07x", (unsigned)i);
-        wire_link(&links, &(struct sfs_link){SFS_LINK_HARD, name, 1, NULL, NULL});
+        wire_link(&listed, &(struct sfs_link){SFS_LINK_HARD, name, 1, NULL, NULL});
     }
-    struct cursor cursor = cursor_over(links.bytes, links.n);
+    struct cursor cursor = cursor_over(listed.bytes, listed.n);
     assert_int_equal(take_links(&cursor, &taken), -EIO);
     assert_int_equal(taken.n, 0);
-    free(links.bytes);
+    free(listed.bytes);
 }
 
 static void test_messages_that_are_too_long_are_none(void **state)
