@@ -249,8 +249,8 @@ int view_write(struct views *views, enum view_kind kind, uint64_t frame,
 int view_replace(struct views *views, enum view_kind kind, uint64_t frame,
                  const struct view_bytes *bytes, size_t *written);
 
-/* What is asked for before the first change, and ended behind the last one; NULL: nothing. Neither is called while views
- * are looked at. begin: 0; -EINTR, and nothing changes. */
+/* What is asked for before the first change, and ended behind the last one; NULL: nothing. Neither is called while
+ * views are looked at. begin: 0; -EINTR, and nothing changes. */
 struct view_hold {
     int (*begin)(void *context);
     void (*end)(void *context);
