@@ -29,9 +29,11 @@ static int apply(fuse_req_t request, struct open_file *file, struct change *chan
     return error;
 }
 
-/* It may wait for who has all of a frame applied before the next commit. */
-static int commit(struct mount *mount, struct commits *commits, struct sfs_dataset *dataset)
+/* It may wait for who has all of a frame applied before the next commit, and can be interrupted then. */
+static int commit(fuse_req_t request, struct commits *commits, struct sfs_dataset *dataset)
 {
+    CHANGING(request);
+    const struct mount *mount = mount_of(request);
     loop_begin_wait(mount->loop);
     int error = commits_now(commits, dataset);
     loop_end_wait(mount->loop);
@@ -52,7 +54,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     struct commits *commits = mount_commits(mount, file->node);
     fresh_finish(mount_fresh(mount, file->node), file->fresh);
     if (!answer.error && commits && !file->temporary)
-        answer.error = commit(mount, commits, file->views ? file->views->dataset : NULL);
+        answer.error = commit(request, commits, file->views ? file->views->dataset : NULL);
     if (file->is_for_writing) { /* told once, with this one if that has failed, too */
         int earlier = commits_error(commits, &file->commits_seen);
         if (!answer.error)
@@ -76,6 +78,6 @@ void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fu
     if (mount->files && (!node || node->type == NODE_FOLDER))
         answer.error = mount_commit_folder(mount);
     else if (commits)
-        answer.error = commit(mount, commits, NULL);
+        answer.error = commit(request, commits, NULL);
     notify_answer(mount->notify, request, &answer);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fs/escaped_names.h"
+#include "fs/interrupt.h"
 #include "fs/open.h"
 #include "fs/refusal.h"
 #include "fs/requests.h"
@@ -166,9 +167,17 @@ void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name)
     answer_change(mount, &change, request, &answer);
 }
 
-static int rename_file(struct mount *mount, struct temporary *temporary, struct inode directory,
+static int become(fuse_req_t request, struct temporary *temporary, struct inode directory,
+                  const char *name, bool replaces, struct change *change)
+{
+    CLOSING(request);
+    return mount_become(mount_of(request), temporary, directory, name, replaces, change);
+}
+
+static int rename_file(fuse_req_t request, struct temporary *temporary, struct inode directory,
                        const char *name, bool replaces, struct change *change)
 {
+    struct mount *mount = mount_of(request);
     struct temporary_place place;
     int error = mount_place(mount, directory, &place);
     if (error == -EPERM)
@@ -176,7 +185,7 @@ static int rename_file(struct mount *mount, struct temporary *temporary, struct 
     if (error)
         return error;
     if (is_frame(mount, directory, name))
-        return mount_become(mount, temporary, directory, name, replaces, change);
+        return become(request, temporary, directory, name, replaces, change);
     if (strlen(name) >= NAME_BYTES)
         return -ENAMETOOLONG;
     error = temporary_rename(mount->temporaries, temporary, place, name, replaces);
@@ -199,8 +208,8 @@ void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_ino
         answer.error = refusal_say(mount, place.node, REFUSAL_EXCHANGE);
     if (!answer.error) {
         temporary = temporary_find(mount->temporaries, place, name);
-        answer.error = temporary ? rename_file(mount, temporary, inode_unpack(new_parent), new_name,
-                                               !(flags & RENAME_NOREPLACE), &change)
+        answer.error = temporary ? rename_file(request, temporary, inode_unpack(new_parent),
+                                               new_name, !(flags & RENAME_NOREPLACE), &change)
                                  : -ENOENT;
     }
     if (!answer.error)

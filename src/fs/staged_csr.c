@@ -280,7 +280,7 @@ int matrix_resize(struct matrices *matrices, struct matrix *matrix, const struct
 static int put(struct matrices *matrices, struct matrix *matrix, struct view_csr *csr)
 {
     struct commits *commits = matrix->node->mounted->commits;
-    *csr = (struct view_csr){.most_kept = matrices->limit->most};
+    *csr = (struct view_csr){.most_kept = matrices->limit->most, .hold = commits_hold(commits)};
     for (int i = 0; i < VIEW_CSR_PARTS; i++) {
         const struct part *part = &matrix->part[i];
         const char *bytes = part->content.bytes ? part->content.bytes : "";
@@ -289,9 +289,7 @@ static int put(struct matrices *matrices, struct matrix *matrix, struct view_csr
     int error = sfs_begin_writing(node_file(matrix->node));
     if (error)
         return error;
-    commits_hold(commits);
     error = view_put_csr(matrix->views, csr);
-    commits_release(commits);
     sfs_end_writing(node_file(matrix->node));
     return error;
 }

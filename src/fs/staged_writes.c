@@ -250,12 +250,11 @@ static int apply_collected(struct staging *staging, struct staged *staged, bool 
                                          .n = staged->content.n,
                                          .sparsify = staging->sparsify,
                                          .most_kept = staging->limit->most,
-                                         .is_tentative = is_tentative};
+                                         .is_tentative = is_tentative,
+                                         .hold = commits_hold(staged->node->mounted->commits)};
     staged->applies = true;
     pthread_mutex_unlock(&staging->lock);
-    commits_hold(staged->node->mounted->commits);
     int error = view_put(staged->views, staged->key.view, staged->key.frame, &content);
-    commits_release(staged->node->mounted->commits);
     pthread_mutex_lock(&staging->lock);
     staged->applies = false;
     return error;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "fs/escaped_names.h"
 #include "fs/temporary_private.h"
@@ -16,7 +17,7 @@ void temporary_tell_of_limit(const struct temporaries *temporaries, const char *
 
 void temporary_state(struct temporary *temporary, struct temporary_state *state)
 {
-    pthread_mutex_lock(&temporary->lock);
+    interrupt_ask_lock(&temporary->lock);
     *state = (struct temporary_state){.size = temporary->n,
                                       .atime = temporary->atime,
                                       .mtime = temporary->mtime,
@@ -76,7 +77,7 @@ int temporary_write(struct temporaries *temporaries, struct temporary *temporary
     uint64_t end;
     if (__builtin_add_overflow(offset, n, &end))
         return -EFBIG;
-    pthread_mutex_lock(&temporary->lock);
+    interrupt_ask_lock(&temporary->lock);
     int error = temporary->has_become ? -ESTALE : 0;
     if (!error && end > temporary->n)
         error = grow(temporaries, temporary, end);
@@ -90,7 +91,7 @@ int temporary_write(struct temporaries *temporaries, struct temporary *temporary
 
 int temporary_resize(struct temporaries *temporaries, struct temporary *temporary, uint64_t size)
 {
-    pthread_mutex_lock(&temporary->lock);
+    interrupt_ask_lock(&temporary->lock);
     int error = temporary->has_become ? -ESTALE : 0;
     if (!error && size > temporary->n)
         error = grow(temporaries, temporary, size);
@@ -111,7 +112,7 @@ int temporary_resize(struct temporaries *temporaries, struct temporary *temporar
 int temporary_read(struct temporary *temporary, uint64_t offset, size_t n, void *buffer,
                    size_t *got)
 {
-    pthread_mutex_lock(&temporary->lock);
+    interrupt_ask_lock(&temporary->lock);
     int error = temporary->has_become ? -ESTALE : 0;
     size_t left = offset < temporary->n ? temporary->n - (size_t)offset : 0;
     *got = left < n ? left : n;
@@ -124,7 +125,7 @@ int temporary_read(struct temporary *temporary, uint64_t offset, size_t n, void 
 void temporary_set_times(struct temporary *temporary, const struct timespec *atime,
                          const struct timespec *mtime)
 {
-    pthread_mutex_lock(&temporary->lock);
+    interrupt_ask_lock(&temporary->lock);
     if (atime)
         temporary->atime = *atime;
     if (mtime)
@@ -137,7 +138,7 @@ void temporary_set_times(struct temporary *temporary, const struct timespec *ati
 bool temporary_times_are_set(struct temporary *temporary, struct timespec *atime,
                              struct timespec *mtime)
 {
-    pthread_mutex_lock(&temporary->lock);
+    interrupt_ask_lock(&temporary->lock);
     bool are_set = temporary->has_atime || temporary->has_mtime;
     *atime = temporary->atime;
     *mtime = temporary->mtime;

@@ -28,7 +28,8 @@ struct temporary {
     /* Never changed: */
     uint64_t number;
     const struct node *home; /* by which it was made; held */
-    pthread_mutex_t lock;    /* guards what follows */
+    pthread_mutex_t
+        lock; /* guards what follows; held while it becomes a frame, which may take long */
     char *bytes;
     size_t n, room;
     struct timespec atime, mtime;

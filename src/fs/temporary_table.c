@@ -9,6 +9,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "fs/escaped_names.h"
 
@@ -399,7 +400,7 @@ int temporary_become(struct temporaries *temporaries, struct temporary *temporar
                      const struct node *node, struct inode became, temporary_use use, void *context)
 {
     struct name *name = NULL;
-    pthread_mutex_lock(&temporary->lock);
+    interrupt_ask_lock(&temporary->lock);
     int error = temporary->has_become || !has_name(temporaries, temporary) ? -ENOENT : 0;
     if (!error)
         error = use(context, temporary->bytes ? temporary->bytes : "", temporary->n);

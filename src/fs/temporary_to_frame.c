@@ -3,6 +3,7 @@
  * must not keep other programs from the HDF5 file. */
 #include <errno.h>
 
+#include "common/interrupt.h"
 #include "fs/mount.h"
 #include "fs/refusal.h"
 
@@ -41,13 +42,13 @@ static int put(void *context, const void *bytes, size_t n)
 {
     const struct target *target = context;
     const struct options *options = target->mount->options;
-    struct commits *commits = mount_commits(target->mount, target->node);
-    commits_hold(commits);
     const struct view_content content = {
-        .bytes = bytes, .n = n, .sparsify = options->sparsify, .most_kept = options->staging_size};
-    int error = view_put(target->views, inode_view(target->inode), target->inode.frame, &content);
-    commits_release(commits);
-    return error;
+        .bytes = bytes,
+        .n = n,
+        .sparsify = options->sparsify,
+        .most_kept = options->staging_size,
+        .hold = commits_hold(mount_commits(target->mount, target->node))};
+    return view_put(target->views, inode_view(target->inode), target->inode.frame, &content);
 }
 
 static pthread_mutex_t *lock_of(const struct target *target)
@@ -64,10 +65,12 @@ static int become(const struct target *target, struct temporary *temporary)
     if (error)
         return error;
     mount_apply_itself(target->mount, target->node, target->inode);
-    pthread_mutex_lock(lock_of(target));
-    error = temporary_become(target->mount->temporaries, temporary, target->node, target->inode,
-                             put, &context);
-    pthread_mutex_unlock(lock_of(target));
+    error = interrupt_lock(lock_of(target));
+    if (!error) {
+        error = temporary_become(target->mount->temporaries, temporary, target->node, target->inode,
+                                 put, &context);
+        pthread_mutex_unlock(lock_of(target));
+    }
     sfs_end_writing(node_file(target->node));
     if (error == -EFBIG)
         error = refusal_say(target->mount, target->node, REFUSAL_END);

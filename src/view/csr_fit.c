@@ -140,6 +140,9 @@ static int check_indptr(struct csr_rows *rows, uint64_t *longest)
                           row, end - begin, most);
         *longest = end - begin > *longest ? end - begin : *longest;
         begin = end;
+        int error = points_ask(row);
+        if (error)
+            return error;
     }
     if (begin != rows->n)
         return differ(rows, BIT(CSR_PARTS) - 1,
@@ -160,46 +163,59 @@ static int check_growth(struct csr_rows *rows)
 
 static int check_indices(struct csr_rows *rows)
 {
-    for (uint64_t i = 0; i < rows->n; i++)
+    int error = 0;
+    for (uint64_t i = 0; i < rows->n && !error; i++) {
+        error = points_ask(i);
         if (get(rows, CSR_INDICES, i) >= rows->views->frame_elements)
-            return differ(rows, BIT(CSR_INDICES),
-                          "item %" PRIu64
-                          " of indices.raw is outside of a frame, which has %" PRIu64 " elements",
-                          i, rows->views->frame_elements);
-    return 0;
+            error = differ(rows, BIT(CSR_INDICES),
+                           "item %" PRIu64
+                           " of indices.raw is outside of a frame, which has %" PRIu64 " elements",
+                           i, rows->views->frame_elements);
+    }
+    return error;
 }
 
-bool csr_rows_take(const struct csr_rows *rows, uint64_t row, uint64_t *n)
+int csr_rows_take(const struct csr_rows *rows, uint64_t row, uint64_t *n, bool *ascends)
 {
     uint64_t begin = get(rows, CSR_INDPTR, row), end = get(rows, CSR_INDPTR, row + 1);
-    bool ascends = true;
-    for (uint64_t i = begin; i < end; i++) {
+    int error = 0;
+    *ascends = true;
+    for (uint64_t i = begin; i < end && !error; i++) {
         rows->point[i - begin] = (struct point){get(rows, CSR_INDICES, i), i};
-        ascends &=
+        *ascends &=
             i == begin || rows->point[i - begin - 1].position < rows->point[i - begin].position;
+        error = points_ask(i);
     }
     *n = end - begin;
-    return ascends;
+    return error;
 }
 
 /* In another order than they are shown they are taken all three only: what is written of them next
  * would be in the order of one, and be taken for that of the other. */
-static int check_rows(struct csr_rows *rows)
+static int check_row(struct csr_rows *rows, uint64_t row)
 {
     uint64_t n;
-    for (uint64_t row = 0; row < rows->n_rows; row++) {
-        if (csr_rows_take(rows, row, &n))
-            continue;
-        if (points_sort(rows->point, n) != 0)
-            return differ(rows, BIT(CSR_INDPTR) | BIT(CSR_INDICES),
-                          "indices.raw names an element of row %" PRIu64 " twice", row);
-        if (rows->written != BIT(CSR_PARTS) - 1)
-            return differ(rows, BIT(CSR_PARTS) - 1,
-                          "indices.raw does not ascend in row %" PRIu64
-                          ": then all three files are wanted",
-                          row);
-    }
-    return 0;
+    bool ascends;
+    int error = csr_rows_take(rows, row, &n, &ascends);
+    if (error || ascends)
+        return error;
+    error = points_sort(rows->point, n);
+    if (error == -EINVAL)
+        return differ(rows, BIT(CSR_INDPTR) | BIT(CSR_INDICES),
+                      "indices.raw names an element of row %" PRIu64 " twice", row);
+    if (!error && rows->written != BIT(CSR_PARTS) - 1)
+        return differ(
+            rows, BIT(CSR_PARTS) - 1,
+            "indices.raw does not ascend in row %" PRIu64 ": then all three files are wanted", row);
+    return error;
+}
+
+static int check_rows(struct csr_rows *rows)
+{
+    int error = 0;
+    for (uint64_t row = 0; row < rows->n_rows && !error; row++)
+        error = check_row(rows, row);
+    return error;
 }
 
 /* What cannot be read can be written anew. */

@@ -1,12 +1,15 @@
 /* csr/ of a sparse dataset as it is written: three arrays that mean something together only (csr_fit.c). All is checked
  * before anything is changed; then frame after frame gets its row, and those that hold it already stay as they are. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/interrupt.h"
 #include "common/log.h"
 #include "view/csr_fit.h"
+
+#define MOST_TRIES 8 /* while others make the dataset longer */
 
 /* What a frame held. */
 struct kept_row {
@@ -24,8 +27,7 @@ struct change_rows {
 
 static size_t bytes_of(const struct views *views, const struct points *points)
 {
-    return sizeof(struct kept_row) + (points->defined.n + 1) * sizeof(struct sfs_interval) +
-           (size_t)points->defined.elements * views->info->type.size;
+    return sizeof(struct kept_row) + points_bytes(points, views->info->type.size);
 }
 
 static int read_row(struct views *views, uint64_t frame, struct points *points)
@@ -91,10 +93,13 @@ static int change_row(struct change_rows *change, uint64_t row)
     struct views *views = rows->views;
     struct points now = {0}, points;
     uint64_t n;
-    if (!csr_rows_take(rows, row, &n))
-        (void)points_sort(rows->point, n); /* which was done before */
-    int error =
-        points_make(rows->point, n, rows->bytes[CSR_DATA], csr_rows_item(rows, CSR_DATA), &points);
+    bool ascends;
+    int error = csr_rows_take(rows, row, &n, &ascends);
+    if (!error && !ascends)
+        error = points_sort(rows->point, n); /* which was done before */
+    if (!error)
+        error = points_make(rows->point, n, rows->bytes[CSR_DATA], csr_rows_item(rows, CSR_DATA),
+                            &points);
     if (error)
         return error;
     bool is_there = row < views->frames;
@@ -154,16 +159,48 @@ static int apply(struct csr_rows *rows)
     return error;
 }
 
-int view_put_csr(struct views *views, struct view_csr *csr)
+/* The geometry that they were checked for may be another one by now: -EAGAIN. */
+static int apply_checked(struct csr_rows *rows)
 {
+    struct views *views = rows->views;
     LOOKING_AT(views);
+    return rows->extent == atomic_load(&views->extent) ? apply(rows) : -EAGAIN;
+}
+
+static int check(struct csr_rows *rows)
+{
+    struct views *views = rows->views;
+    LOOKING_AT(views);
+    rows->extent = atomic_load(&views->extent);
+    return is_writable(views, VIEW_CSR_DATA) ? csr_rows_fit(rows) : cannot_write(views);
+}
+
+/* *again: the dataset has become longer or shorter since it was checked. */
+static int try_to_put(struct views *views, struct view_csr *csr, bool *again)
+{
+    const struct view_hold *hold = csr->hold;
     struct csr_rows rows = {.views = views, .csr = csr};
     csr->why[0] = '\0';
-    if (!is_writable(views, VIEW_CSR_DATA))
-        return cannot_write(views);
-    int error = csr_rows_fit(&rows);
-    if (!error)
-        error = apply(&rows);
+    int error = check(&rows);
+    if (!error && hold)
+        error = hold->begin(hold->context);
+    if (!error) {
+        error = apply_checked(&rows);
+        *again = error == -EAGAIN;
+        if (hold)
+            hold->end(hold->context);
+    }
     csr_rows_free(&rows);
     return error;
+}
+
+int view_put_csr(struct views *views, struct view_csr *csr)
+{
+    bool again = true;
+    int error = 0;
+    for (int tries = 0; tries < MOST_TRIES && again; tries++) {
+        again = false;
+        error = try_to_put(views, csr, &again);
+    }
+    return again ? -EBUSY : error;
 }

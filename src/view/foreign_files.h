@@ -10,9 +10,11 @@
 #include "view/private.h"
 
 /* foreign_files.c: the dense bytes of a frame, in the dataset's byte order, out of n bytes of such a
- * file. *size of them, which the caller frees. -EINVAL: they are none of such a frame, and *why
- * says why; -EFBIG: a frame has more than most_bytes; -ENOMEM; -EOPNOTSUPP: not of this kind of
- * view; errors of image_decode. */
+ * file. *size of them, which the caller frees and gives back (decoding_memory_give_back). -EINVAL: they are none of
+ * such a frame, and *why says why; -EFBIG: a frame has more than most_bytes; -ENOMEM; -EOPNOTSUPP: not of this kind of
+ * view; -EINTR; errors of image_decode. Not while views are looked at.
+ * A program that opens a truncated TIFF view finds an empty frame, and may add an image behind it (fabio does): of such
+ * a file that image is the only one. */
 struct foreign {
     enum view_kind kind;
     const char *bytes;
@@ -20,11 +22,6 @@ struct foreign {
 };
 int foreign_decode(struct views *views, const struct foreign *file, size_t most_bytes, char **dense,
                    size_t *size, struct why *why);
-
-/* A program that opens a truncated TIFF view finds an empty frame, and may add an image behind it
- * (fabio does). *out: n bytes of such a file with that image as the only one, which the caller
- * frees; NULL: it is no such file. -ENOMEM. Not while views are looked at. */
-int foreign_addition(struct views *views, const struct foreign *file, char **out);
 
 /* ---- numpy_decode.c: NumPy Enhancement Proposal 1, versions 1 to 3 ---- */
 
@@ -67,9 +64,12 @@ struct image {
 /* Decodes a TIFF file in a process that may do nothing else. *dense has room for the image, and
  * gets its rows of pixels, elements in this machine's byte order, or after an error anything. -EINVAL
  * and -ENOMEM as above; that its process has ended, or has not answered in a minute, is -EINVAL, too,
- * and logged; -EIO: those that fork it are gone; others of zygote_fork. Any thread. */
+ * and logged; -EINTR; -EIO: those that fork it are gone; others of zygote_fork. Any thread. */
 int image_decode(const struct image *image, const char *bytes, size_t n, char *dense,
                  struct why *why);
+
+/* Bytes that its process takes at most beside the file, without the program. */
+size_t image_memory(const struct image *image);
 
 /* The same in the calling process, which should be such a one, by one thread: -EINVAL, -ENOMEM. */
 int tiff_decode(const struct image *image, const char *bytes, size_t n, char *dense,

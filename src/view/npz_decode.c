@@ -7,8 +7,10 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "common/interrupt.h"
 #include "view/npz.h"
 
+#define PIECE_BYTES   ((size_t)1 << 20) /* between two questions whether it is still wanted */
 #define MOST_MEMBERS  32
 #define END_BYTES     22
 #define CENTRAL_BYTES 46
@@ -90,19 +92,39 @@ static int find_member(const struct zip *zip, const char *name, const unsigned c
     return -ENOENT;
 }
 
-/* -EILSEQ: they are not what to_n bytes were made to; -ENOMEM. */
+static size_t piece_of(size_t left)
+{
+    return left < PIECE_BYTES ? left : PIECE_BYTES;
+}
+
+/* -EILSEQ: they are not what to_n bytes were made to; -ENOMEM; -EINTR. */
 static int inflate_all(const unsigned char *from, size_t from_n, char *to, size_t to_n)
 {
-    z_stream stream = {.next_in = (unsigned char *)from,
-                       .avail_in = (uInt)from_n,
-                       .next_out = (unsigned char *)to,
-                       .avail_out = (uInt)to_n};
+    z_stream stream = {.next_in = (unsigned char *)from, .next_out = (unsigned char *)to};
+    int error = 0, result = Z_OK;
     if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
         return -ENOMEM;
-    int result = inflate(&stream, Z_FINISH);
-    bool is_whole = result == Z_STREAM_END && stream.avail_out == 0;
+    while (result == Z_OK && !error) {
+        stream.avail_in = (uInt)piece_of(from_n - stream.total_in);
+        stream.avail_out = (uInt)piece_of(to_n - stream.total_out);
+        result = inflate(&stream, Z_NO_FLUSH);
+        error = interrupt_check();
+    }
+    bool is_whole = result == Z_STREAM_END && stream.total_out == to_n;
     inflateEnd(&stream);
-    return result == Z_MEM_ERROR ? -ENOMEM : is_whole ? 0 : -EILSEQ;
+    return error ? error : result == Z_MEM_ERROR ? -ENOMEM : is_whole ? 0 : -EILSEQ;
+}
+
+/* Whether they have this checksum: else -EILSEQ; -EINTR. */
+static int check_sum(const char *bytes, size_t n, uint32_t sum)
+{
+    uLong found = crc32(0, NULL, 0);
+    int error = 0;
+    for (size_t at = 0; at < n && !error; at += piece_of(n - at)) {
+        found = crc32(found, (const unsigned char *)bytes + at, (uInt)piece_of(n - at));
+        error = interrupt_check();
+    }
+    return error ? error : found == sum ? 0 : -EILSEQ;
 }
 
 static int take_member(const struct zip *zip, const unsigned char *entry, char **out, size_t *out_n)
@@ -128,10 +150,12 @@ static int take_member(const struct zip *zip, const unsigned char *entry, char *
         memcpy(bytes, zip->bytes + at, n);
     else
         error = inflate_all(zip->bytes + at, packed, bytes, n);
-    if (error || crc32(0, (unsigned char *)bytes, (uInt)n) != get32(entry + 16)) {
+    if (!error)
+        error = check_sum(bytes, n, get32(entry + 16));
+    if (error) {
         free(bytes);
-        return error == -ENOMEM ? error
-                                : refuse(zip->why, "its bytes are not those of its checksum");
+        return error == -EILSEQ ? refuse(zip->why, "its bytes are not those of its checksum")
+                                : error;
     }
     *out = bytes;
     *out_n = n;
@@ -178,7 +202,8 @@ static bool is_integers(const struct npy_array *array)
 /* What is known of an archive while its points are taken. */
 struct reading {
     const struct zip *zip;
-    uint64_t rows, columns, n;
+    const struct npz_form *form;
+    uint64_t n;
     struct point *point;
 };
 
@@ -189,10 +214,10 @@ static int read_shape(const struct zip *zip, const struct reading *reading)
     int error = take_array(zip, "shape.npy", &shape);
     if (!error && (shape.array.n != 2 || !is_integers(&shape.array) ||
                    !get_index(&shape.array, 0, &rows) || !get_index(&shape.array, 1, &columns) ||
-                   rows != reading->rows || columns != reading->columns))
-        error =
-            why_refused(zip->why, -EINVAL, "the shape is not (%llu, %llu)",
-                        (unsigned long long)reading->rows, (unsigned long long)reading->columns);
+                   rows != reading->form->rows || columns != reading->form->columns))
+        error = why_refused(zip->why, -EINVAL, "the shape is not (%llu, %llu)",
+                            (unsigned long long)reading->form->rows,
+                            (unsigned long long)reading->form->columns);
     part_free(&shape);
     return error;
 }
@@ -207,8 +232,8 @@ static int take_indices(const struct zip *zip, const char *name, uint64_t n, str
 
 static bool set_point(struct reading *reading, uint64_t i, uint64_t row, uint64_t column)
 {
-    reading->point[i] = (struct point){row * reading->columns + column, i};
-    return row < reading->rows && column < reading->columns;
+    reading->point[i] = (struct point){row * reading->form->columns + column, i};
+    return row < reading->form->rows && column < reading->form->columns;
 }
 
 /* csr, and csc with rows and columns exchanged. */
@@ -216,17 +241,21 @@ static int read_compressed(struct reading *reading, bool by_column)
 {
     const struct zip *zip = reading->zip;
     struct part indptr = {0}, indices = {0};
-    uint64_t lines = by_column ? reading->columns : reading->rows, end = 0, begin, other;
+    uint64_t lines = by_column ? reading->form->columns : reading->form->rows, end = 0, begin,
+             other;
     int error = take_indices(zip, "indptr.npy", lines + 1, &indptr);
     if (!error)
         error = take_indices(zip, "indices.npy", reading->n, &indices);
     bool good = !error && get_index(&indptr.array, 0, &begin) && begin == 0;
-    for (uint64_t line = 0; line < lines && good; line++) {
+    for (uint64_t line = 0; line < lines && good && !error; line++) {
         begin = end;
         good = get_index(&indptr.array, line + 1, &end) && end >= begin && end <= reading->n;
-        for (uint64_t i = begin; i < end && good; i++)
+        error = points_ask(line);
+        for (uint64_t i = begin; i < end && good && !error; i++) {
             good = get_index(&indices.array, i, &other) &&
                    set_point(reading, i, by_column ? other : line, by_column ? line : other);
+            error = points_ask(i);
+        }
     }
     if (!error && (!good || end != reading->n))
         error = refuse(zip->why, "an element is outside of the frame, or belongs to no row");
@@ -244,9 +273,10 @@ static int read_coordinates(struct reading *reading)
     if (!error)
         error = take_indices(zip, "col.npy", reading->n, &columns);
     for (uint64_t i = 0; i < reading->n && !error; i++)
-        if (!get_index(&rows.array, i, &row) || !get_index(&columns.array, i, &column) ||
-            !set_point(reading, i, row, column))
-            error = refuse(zip->why, "an element is outside of the frame");
+        error = get_index(&rows.array, i, &row) && get_index(&columns.array, i, &column) &&
+                        set_point(reading, i, row, column)
+                    ? points_ask(i)
+                    : refuse(zip->why, "an element is outside of the frame");
     part_free(&rows);
     part_free(&columns);
     return error;
@@ -273,39 +303,94 @@ static int read_points(struct reading *reading)
     return error;
 }
 
-int npz_decode(const struct views *views, const char *bytes, size_t n, size_t most_bytes,
+/* ---- A file ---- */
+
+int npz_form_take(struct views *views, struct npz_form *form)
+{
+    LOOKING_AT(views);
+    const struct view_head *head = &views->heads[VIEW_NPY];
+    if (!has_view(views, VIEW_NPZ))
+        return -EOPNOTSUPP;
+    *form = (struct npz_form){.elements = views->frame_elements,
+                              .item = views->info->type.size,
+                              .head = {malloc(head->n ? head->n : 1), head->n}};
+    if (!form->head.bytes)
+        return -ENOMEM;
+    if (head->n > 0)
+        memcpy(form->head.bytes, head->bytes, head->n);
+    npz_shape(views, &form->rows, &form->columns);
+    return 0;
+}
+
+void npz_form_free(struct npz_form *form)
+{
+    free(form->head.bytes);
+}
+
+size_t npz_memory(const struct npz_form *form, const char *bytes, size_t n, size_t most_bytes)
+{
+    static const char *const names[] = {"data.npy",    "shape.npy", "format.npy", "indptr.npy",
+                                        "indices.npy", "row.npy",   "col.npy"};
+    struct why why;
+    struct zip zip = {.bytes = (const unsigned char *)bytes, .n = n, .why = &why};
+    uint64_t elements = 0;
+    size_t all = 0;
+    if (find_directory(&zip) != 0)
+        return 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const unsigned char *entry;
+        if (find_member(&zip, names[i], &entry) != 0 || get32(entry + 24) > most_bytes)
+            continue;
+        all += get32(entry + 24);
+        if (i == 0)
+            elements = get32(entry + 24) / form->item;
+    }
+    elements = elements < form->elements ? elements : form->elements;
+    uint64_t gaps = form->elements / 2 + 1, intervals = elements < gaps ? elements : gaps;
+    return all + (size_t)elements * (sizeof(struct point) + form->item) +
+           (size_t)(intervals + 1) * sizeof(struct sfs_interval);
+}
+
+/* Its points, out of values that are in *data. */
+static int make_points(struct reading *reading, const struct part *data, struct points *points)
+{
+    const struct npz_form *form = reading->form;
+    const uint64_t n = reading->n;
+    reading->point = calloc((size_t)n + 1, sizeof(*reading->point));
+    int error = reading->point ? read_points(reading) : -ENOMEM;
+    if (!error) {
+        error = points_sort(reading->point, n);
+        if (error == -EINVAL)
+            error = refuse(reading->zip->why, "an element is there twice");
+    }
+    if (!error)
+        error = points_make(reading->point, n, data->array.elements, form->item, points);
+    if (!error)
+        numpy_order(&form->head, &data->array, points->values, (size_t)n * form->item);
+    free(reading->point);
+    return error;
+}
+
+int npz_decode(const struct npz_form *form, const char *bytes, size_t n, size_t most_bytes,
                struct points *points, struct why *why)
 {
     struct zip zip = {
         .bytes = (const unsigned char *)bytes, .n = n, .most = most_bytes, .why = why};
-    struct reading reading = {.zip = &zip};
+    struct reading reading = {.zip = &zip, .form = form};
     struct part data = {0};
     *points = (struct points){0};
-    npz_shape(views, &reading.rows, &reading.columns);
     int error = find_directory(&zip);
     if (!error)
         error = read_shape(&zip, &reading);
     if (!error)
         error = take_array(&zip, "data.npy", &data);
     if (!error)
-        error = numpy_is_of_type(&views->heads[VIEW_NPY], &data.array, why);
+        error = numpy_is_of_type(&form->head, &data.array, why);
     reading.n = data.array.n;
-    if (!error && (reading.n > views->frame_elements || data.array.item != views->info->type.size))
+    if (!error && (reading.n > form->elements || data.array.item != form->item))
         error = refuse(why, "it has more elements than a frame");
-    if (!error && !(reading.point = calloc((size_t)reading.n + 1, sizeof(*reading.point))))
-        error = -ENOMEM;
     if (!error)
-        error = read_points(&reading);
-    if (!error && points_sort(reading.point, reading.n) != 0)
-        error = refuse(why, "an element is there twice");
-    if (!error)
-        error = points_make(reading.point, reading.n, data.array.elements, data.array.item, points);
-    if (!error)
-        numpy_order(&views->heads[VIEW_NPY], &data.array, points->values,
-                    (size_t)reading.n * data.array.item);
-    free(reading.point);
+        error = make_points(&reading, &data, points);
     part_free(&data);
-    if (error)
-        points_free(points);
     return error;
 }

@@ -2,6 +2,7 @@
 #ifndef SPARSEFS_VIEW_POINTS_H
 #define SPARSEFS_VIEW_POINTS_H
 
+#include "common/interrupt.h"
 #include "view/private.h"
 
 /* An element: its row-major position in the frame, and which of a list of values is its. */
@@ -15,13 +16,22 @@ struct points {
     char *values; /* packed, in the dataset's byte order */
 };
 
-/* Sorts n of them by position. -EINVAL: one is there twice. */
+/* In loops over them, with the number of the turn: whether they are still wanted. -EINTR. */
+static inline int points_ask(uint64_t i)
+{
+    return i % 65536 == 65535 ? interrupt_check() : 0;
+}
+
+/* Sorts n of them by position. -EINVAL: one is there twice; -EINTR: they are in any order. */
 int points_sort(struct point *point, uint64_t n);
 
 /* Makes *points, which the caller frees, of n sorted ones, out of values of `item` bytes each.
- * -ENOMEM. */
+ * -ENOMEM; -EINTR. */
 int points_make(const struct point *point, uint64_t n, const char *values, size_t item,
                 struct points *points);
 void points_free(struct points *points);
+
+/* Bytes that they take. */
+size_t points_bytes(const struct points *points, size_t item);
 
 #endif

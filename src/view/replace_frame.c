@@ -7,6 +7,7 @@
 #include "common/interrupt.h"
 #include "common/log.h"
 #include "view/npz.h"
+#include "view/views_memory.h"
 
 /* What a frame held. */
 struct kept {
@@ -128,21 +129,43 @@ static void end_change(struct views *views, uint64_t frame, bool was_new, int er
     release(views, kept);
 }
 
-static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
-                     const struct view_content *content)
+/* Before a change, and behind it. -EINTR: it has not begun. */
+static int begin_hold(const struct view_hold *hold)
+{
+    return hold ? hold->begin(hold->context) : 0;
+}
+
+static void end_hold(const struct view_hold *hold)
+{
+    if (hold)
+        hold->end(hold->context);
+}
+
+static int replace_dense(struct views *views, enum view_kind kind, uint64_t frame,
+                         const struct view_content *content)
 {
     struct kept kept;
     uint64_t size;
-    int error = check(views, kind, content->bytes, content->n);
-    if (error)
-        return error;
     bool is_new = frame >= views_frames(views);
     bool is_whole = view_size(views, kind, frame, &size) == 0 && content->n == size;
-    error = keep_present(views, frame, content->most_kept, is_whole, &kept);
+    int error = keep_present(views, frame, content->most_kept, is_whole, &kept);
     if (error)
         return error;
     error = replace(views, kind, frame, content);
     end_change(views, frame, is_new, error, &kept);
+    return error;
+}
+
+static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
+                     const struct view_content *content)
+{
+    int error = check(views, kind, content->bytes, content->n);
+    if (!error)
+        error = begin_hold(content->hold);
+    if (error)
+        return error;
+    error = replace_dense(views, kind, frame, content);
+    end_hold(content->hold);
     return error;
 }
 
@@ -164,13 +187,36 @@ static void tell_foreign(const struct views *views, uint64_t frame,
                     advice);
 }
 
+/* *memory: what is taken for the points (decoding_memory_take). */
 static int decode_points(struct views *views, const struct view_content *content,
-                         struct points *points, struct why *why)
+                         struct points *points, size_t *memory, struct why *why)
 {
-    LOOKING_AT(views);
-    if (!has_view(views, VIEW_NPZ))
-        return -EOPNOTSUPP;
-    return npz_decode(views, content->bytes, content->n, content->most_kept, points, why);
+    struct npz_form form;
+    int error = npz_form_take(views, &form);
+    if (error)
+        return error;
+    size_t n = npz_memory(&form, content->bytes, content->n, content->most_kept);
+    error = decoding_memory_take(n);
+    if (!error) {
+        error = npz_decode(&form, content->bytes, content->n, content->most_kept, points, why);
+        *memory = error ? 0 : points_bytes(points, form.item);
+        decoding_memory_give_back(n - *memory);
+    }
+    npz_form_free(&form);
+    return error;
+}
+
+static int replace_points(struct views *views, uint64_t frame, const struct view_content *content,
+                          const struct points *points)
+{
+    struct kept kept;
+    bool is_new = frame >= views_frames(views);
+    int error = keep_present(views, frame, content->most_kept, false, &kept);
+    if (error)
+        return error;
+    error = view_set_points(views, frame, &points->defined, points->values);
+    end_change(views, frame, is_new, error, &kept);
+    return error;
 }
 
 /* A list of elements and their values. */
@@ -178,19 +224,19 @@ static int put_points(struct views *views, uint64_t frame, const struct view_con
 {
     struct points points;
     struct why why = {""};
-    struct kept kept;
-    int error = decode_points(views, content, &points, &why);
+    size_t memory;
+    int error = decode_points(views, content, &points, &memory, &why);
     if (error == -EINVAL)
         tell_foreign(views, frame, content, VIEW_NPZ, &why);
     if (error)
         return error;
-    bool is_new = frame >= views_frames(views);
-    error = keep_present(views, frame, content->most_kept, false, &kept);
+    error = begin_hold(content->hold);
     if (!error) {
-        error = view_set_points(views, frame, &points.defined, points.values);
-        end_change(views, frame, is_new, error, &kept);
+        error = replace_points(views, frame, content, &points);
+        end_hold(content->hold);
     }
     points_free(&points);
+    decoding_memory_give_back(memory);
     return error;
 }
 
@@ -222,17 +268,11 @@ static int put_values(struct views *views, uint64_t frame, const struct view_con
 static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
                        const struct view_content *content)
 {
-    struct foreign file = {kind, content->bytes, content->n};
+    const struct foreign file = {kind, content->bytes, content->n};
     struct view_content decoded = *content;
     struct why why;
-    char *dense, *added;
-    int error = foreign_addition(views, &file, &added);
-    if (error)
-        return error;
-    if (added)
-        file.bytes = added;
-    error = foreign_decode(views, &file, content->most_kept, &dense, &decoded.n, &why);
-    free(added);
+    char *dense;
+    int error = foreign_decode(views, &file, content->most_kept, &dense, &decoded.n, &why);
     if (error == -EINVAL)
         tell_foreign(views, frame, content, kind, &why);
     if (error)
@@ -240,7 +280,20 @@ static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
     decoded.bytes = dense;
     error = put_dense(views, VIEW_RAW, frame, &decoded);
     free(dense);
+    decoding_memory_give_back(decoded.n);
     return error;
+}
+
+/* Which takes no long decoding. */
+static int put_defined(struct views *views, enum view_kind kind, uint64_t frame,
+                       const struct view_content *content)
+{
+    if (content->n > 0 && kind == VIEW_VALUES && views->is_sparse)
+        return put_values(views, frame, content);
+    if (content->n > 0)
+        return view_set_defined(views, frame, content->bytes, content->n);
+    return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)
+                                       : views_extend(views, frame + 1);
 }
 
 int view_put(struct views *views, enum view_kind kind, uint64_t frame,
@@ -248,14 +301,14 @@ int view_put(struct views *views, enum view_kind kind, uint64_t frame,
 {
     if (content->n > 0 && kind == VIEW_NPZ)
         return put_points(views, frame, content);
-    if (content->n > 0 && kind == VIEW_VALUES && views->is_sparse)
-        return put_values(views, frame, content);
     if (kind != VIEW_DEFINED && !view_is_whole(kind)) {
         int error = put_dense(views, kind, frame, content);
         return error == -EINVAL ? put_foreign(views, kind, frame, content) : error;
     }
-    if (content->n > 0)
-        return view_set_defined(views, frame, content->bytes, content->n);
-    return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)
-                                       : views_extend(views, frame + 1);
+    int error = begin_hold(content->hold);
+    if (error)
+        return error;
+    error = put_defined(views, kind, frame, content);
+    end_hold(content->hold);
+    return error;
 }

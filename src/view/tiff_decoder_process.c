@@ -2,6 +2,7 @@
  * one that was forked before the daemon had threads or had opened a file, with no right but to use
  * a bounded memory and to answer (hdf5/worker/confine.h). */
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "config.h"
 #include "hdf5/worker/channel.h"
@@ -17,7 +19,9 @@
 
 #if HAVE_LIBTIFF
 
-#define MOST_SECONDS 60 /* of the process, to take a file and give an image */
+#define MOST_SECONDS 60                  /* of the process, to take a file and give an image */
+#define LOOK_MILLIS  50                  /* between two questions whether it is still wanted */
+#define MOST_BESIDE  ((size_t)320 << 20) /* what tiff_decode takes besides the image */
 
 struct question {
     struct image image;
@@ -70,6 +74,21 @@ int views_start_decoder(size_t memory)
 
 /* ---- The daemon ---- */
 
+size_t image_memory(const struct image *image)
+{
+    return bytes_of(image) + MOST_BESIDE;
+}
+
+/* Until it answers, or has ended, or the time is over. -EINTR. */
+static int wait_for_reply(int socket, uint64_t until)
+{
+    struct pollfd reply = {.fd = socket, .events = POLLIN};
+    int error = 0;
+    while (!error && clock_now() < until && poll(&reply, 1, LOOK_MILLIS) <= 0)
+        error = interrupt_check();
+    return error;
+}
+
 /* Nothing that comes is believed but the elements, which may be any. A process that has no memory for
  * the file ends before it has taken all of that. */
 static int ask(int socket, const struct question *question, const char *bytes, char *dense,
@@ -81,6 +100,9 @@ static int ask(int socket, const struct question *question, const char *bytes, c
     if (!error)
         error = channel_send_bytes(socket, bytes, (size_t)question->n, until);
     bool is_gone = error == -EPIPE;
+    int interrupted = error ? 0 : wait_for_reply(socket, until);
+    if (interrupted)
+        return interrupted;
     if (!error || is_gone)
         error = channel_receive_bytes(socket, &reply, sizeof(reply), until);
     if (error || (is_gone && !reply.error))
@@ -118,6 +140,12 @@ int image_decode(const struct image *image, const char *bytes, size_t n, char *d
 }
 
 #else
+
+size_t image_memory(const struct image *image)
+{
+    (void)image;
+    return 0;
+}
 
 int views_start_decoder(size_t memory)
 {

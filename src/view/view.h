@@ -249,6 +249,14 @@ int view_write(struct views *views, enum view_kind kind, uint64_t frame,
 int view_replace(struct views *views, enum view_kind kind, uint64_t frame,
                  const struct view_bytes *bytes, size_t *written);
 
+/* What is asked for before the first change, and ended behind the last one; NULL: nothing. Neither is called while
+ * views are looked at. begin: 0; -EINTR, and nothing changes. */
+struct view_hold {
+    int (*begin)(void *context);
+    void (*end)(void *context);
+    void *context;
+};
+
 /* The whole new content of a view of one frame that can be written: all of it is taken or nothing,
  * elements of which there are no bytes are erased, and a frame behind the last comes to be. Errors as
  * of view_write, or -EFBIG: it is longer than the view, or (NumPy, TIFF, npz of other programs) needs
@@ -261,6 +269,7 @@ struct view_content {
     bool sparsify;
     size_t most_kept;
     bool is_tentative; /* it is not logged why another program's file is refused */
+    const struct view_hold *hold;
 };
 int view_put(struct views *views, enum view_kind kind, uint64_t frame,
              const struct view_content *content);
@@ -281,6 +290,7 @@ struct view_csr {
         size_t n;
     } part[VIEW_CSR_PARTS];
     size_t most_kept; /* bytes, of what is as it is, and of what frames held */
+    const struct view_hold *hold;
     char why[160];
 };
 

@@ -19,7 +19,7 @@ struct sum {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static pthread_cond_t given_back = PTHREAD_COND_INITIALIZER;
-static struct sum kept, made; /* most: 0: not known yet */
+static struct sum kept, made, decoding; /* most: 0: not known yet */
 
 static size_t default_most(void)
 {
@@ -32,6 +32,7 @@ static void set_defaults(void)
 {
     kept.most = kept.most ? kept.most : default_most();
     made.most = made.most ? made.most : default_most();
+    decoding.most = decoding.most ? decoding.most : default_most();
 }
 
 static bool fits(const struct sum *sum, size_t most, size_t n)
@@ -52,6 +53,7 @@ void views_memory_limit(size_t kept_most, size_t made_most)
     pthread_mutex_lock(&lock);
     kept.most = kept_most;
     made.most = made_most;
+    decoding.most = made_most;
     pthread_mutex_unlock(&lock);
 }
 
@@ -99,25 +101,45 @@ bool kept_memory_may_stay(void)
     return may;
 }
 
-int made_memory_take(size_t n)
+static int take_when_it_fits(struct sum *sum, size_t n)
 {
     int error = 0;
     pthread_mutex_lock(&lock);
     set_defaults();
-    while (!error && made.taken > 0 && !fits(&made, made.most, n))
+    while (!error && sum->taken > 0 && !fits(sum, sum->most, n))
         error = interrupt_wait(&given_back, &lock);
     if (!error)
-        made.taken += n;
+        sum->taken += n;
     pthread_mutex_unlock(&lock);
     return error;
 }
 
-void made_memory_give_back(size_t n)
+static void give_back(struct sum *sum, size_t n)
 {
     pthread_mutex_lock(&lock);
-    made.taken -= n;
+    sum->taken -= n;
     pthread_cond_broadcast(&given_back);
     pthread_mutex_unlock(&lock);
+}
+
+int made_memory_take(size_t n)
+{
+    return take_when_it_fits(&made, n);
+}
+
+void made_memory_give_back(size_t n)
+{
+    give_back(&made, n);
+}
+
+int decoding_memory_take(size_t n)
+{
+    return take_when_it_fits(&decoding, n);
+}
+
+void decoding_memory_give_back(size_t n)
+{
+    give_back(&decoding, n);
 }
 
 bool made_memory_extend(size_t n)

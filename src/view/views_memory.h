@@ -8,7 +8,7 @@
 
 struct views;
 
-/* Bytes of either kind below, in place of what follows from the machine's memory. */
+/* Bytes of what is kept, and of either kind that is made, in place of what follows from the machine's memory. */
 void views_memory_limit(size_t kept, size_t made);
 
 /* What is kept while it is current: tables, texts, selections, masks. Beyond the limit there is no more of it: -ENOMEM,
@@ -28,6 +28,11 @@ bool kept_memory_may_stay(void);
  * held that those need who have it, nor any of it. -EINTR. */
 int made_memory_take(size_t n);
 void made_memory_give_back(size_t n);
+
+/* What is made of files that are written, before anything is changed: of a limit of its own, as large. The same; but
+ * neither the geometry of views nor commits may be held while it is waited for. */
+int decoding_memory_take(size_t n);
+void decoding_memory_give_back(size_t n);
 
 /* More for who has some already: without waiting. False: there is no more. */
 bool made_memory_extend(size_t n);

@@ -1,6 +1,7 @@
 """What a file can claim, and how far it is believed: memory and time of what it costs to look."""
 import errno
 import functools
+import io
 import itertools
 import json
 import os
@@ -684,6 +685,74 @@ def test_signals_that_a_program_handles_do_not_interrupt_closing(mounts, tmp_pat
                           capture_output=True, timeout=START_SECONDS)
     assert done.returncode == 0 and done.stdout.endswith(b"written\nsignal\nclosed\n"), done
     assert np.flatnonzero(selected((mount / "sparse/frames/0.defined").read_bytes(), shape)).tolist() == [5 * 256 + 7]
+
+
+def list_of_all(rows, columns):
+    """A frame in which all is 1, as a list that is 1 MB: column after column, in an order that is none."""
+    order = np.random.default_rng(1).permutation(columns)
+    content = io.BytesIO()
+    np.savez_compressed(content, format=np.array(b"csc"), shape=np.array([rows, columns]),
+                        indptr=np.arange(0, rows * columns + 1, rows, dtype="u4"),
+                        indices=np.tile(order.astype("u2"), columns), data=np.ones(rows * columns, "u1"))
+    return content.getvalue()
+
+
+def create_frames(path, name, side):
+    subprocess.run([BUILD / "sparsectl", "create", path, name, "--dtype", "u1", "--dims", f"4,{side},{side}",
+                    "--chunk", f"1,8,{side}"], check=True)
+
+
+RENAME = """
+import os, sys
+with open(sys.argv[1] + ".tmp", "wb") as file:
+    file.write(sys.stdin.buffer.read())
+print("written", flush=True)
+os.rename(file.name, sys.argv[1])
+print("closed", flush=True)
+"""
+
+
+def begin_closing(mount, view, content, how):
+    """A program that has written, and closes or renames; the daemon is busy with that when this returns."""
+    closer = subprocess.Popen([sys.executable, "-c", how, view], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
+    closer.stdin.write(content)
+    closer.stdin.close()
+    closer.stdin = None  # or communicate() would flush it
+    assert closer.stdout.readline() == b"written\n"
+    before = processor_ticks(mount.process.pid)
+    wait_until(lambda: processor_ticks(mount.process.pid) > before + os.sysconf("SC_CLK_TCK") // 10)
+    return closer
+
+
+@pytest.mark.parametrize("options", ["rw", "rw,threads=1"])
+@pytest.mark.parametrize("how", [CLOSE, RENAME], ids=["close", "rename"])
+def test_decoding_a_list_of_points_does_not_hold_it(mounts, tmp_path, options, how):
+    """Other datasets are read, written and synced meanwhile; a signal, and SIGTERM, end it, and nothing has changed."""
+    path, side = tmp_path / "lists.h5", 8192
+    create_frames(path, "/d", side)
+    create_frames(path, "/beside", 8)
+    content = list_of_all(side, side)
+    mount = mounts(path, *options.split(","), expect_log=True)
+    closer = begin_closing(mount, mount / "d/npz/0.npz", content, how)
+    fd = os.open(mount / "beside/frames/1.raw", os.O_RDWR)
+    assert os.pread(fd, 3, 0) == bytes(3)
+    os.pwrite(fd, b"abc", 0)
+    os.fsync(fd)
+    os.close(fd)
+    assert closer.poll() is None
+    closer.kill()
+    assert closer.communicate(timeout=START_SECONDS)[0] == b""
+    closer = begin_closing(mount, mount / "d/npz/1.npz", content, how)
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == 1
+    if how == CLOSE:
+        assert "closing the file was interrupted, and what was written to it is lost" in mount.log()
+    mount = mounts(path, "ro")
+    assert (mount / "beside/frames/1.raw").read_bytes()[:4] == b"abc\0"
+    for frame in range(2):
+        assert not (mount / f"d/values/{frame}.values").read_bytes()
 
 
 @pytest.mark.parametrize("options", ["ro", "default"])

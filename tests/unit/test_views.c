@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "view/private.h"
+#include "view/points.h"
 #include "view/variable_length_files.h"
 #include "view/views_memory.h"
 
@@ -793,6 +793,227 @@ static void sequences_are_limited_too(void **state)
     close_images(&model);
 }
 
+/* ---- Frames that are written as a whole ---- */
+
+/* That many questions are answered with no. */
+static bool is_wanted_no_more(void *context)
+{
+    unsigned *left = context;
+    return *left == 0 || (--*left, false);
+}
+
+struct held {
+    unsigned begun, ended;
+    int answer;
+};
+
+static int begin_hold(void *context)
+{
+    struct held *held = context;
+    held->begun++;
+    return held->answer;
+}
+
+static void end_hold(void *context)
+{
+    ((struct held *)context)->ended++;
+}
+
+/* A model of two frames, and the first one as a list of points. */
+static unsigned char *create_list(struct model *model, size_t *n)
+{
+    const uint16_t values[] = {1, 2, 3};
+    const struct sfs_slab slab = {.rank = 3, .start = {0, 1, 0}, .count = {1, 1, 3}};
+    create_images("<u2", 2, 3, 3, model);
+    assert_int_equal(sfs_write(model->dataset, &slab, values), 0);
+    return read_whole(model, VIEW_NPZ, 0, n);
+}
+
+static void check_second(struct model *model, const unsigned char *list, size_t n)
+{
+    size_t found_n;
+    unsigned char *found = read_whole(model, VIEW_NPZ, 1, &found_n);
+    assert_true(found_n == n && memcmp(found, list, n) == 0);
+    free(found);
+}
+
+/* What cannot be decoded holds nothing. */
+static void commits_are_held_when_points_are_decoded(void **state)
+{
+    (void)state;
+    struct model model;
+    struct held held = {.answer = -EINTR};
+    const struct view_hold hold = {begin_hold, end_hold, &held};
+    size_t n, old_n;
+    unsigned char *list = create_list(&model, &n);
+    unsigned char *spoilt = allocate(n), *old = read_whole(&model, VIEW_NPZ, 1, &old_n);
+    memset(spoilt, 0, n);
+    struct view_content content = {.bytes = spoilt, .n = n, .most_kept = MOST, .hold = &hold};
+    log_quietly();
+    assert_int_equal(view_put(model.views, VIEW_NPZ, 1, &content), -EINVAL);
+    assert_int_equal(held.begun, 0);
+    content.bytes = list;
+    assert_int_equal(view_put(model.views, VIEW_NPZ, 1, &content), -EINTR);
+    assert_true(held.begun == 1 && held.ended == 0);
+    check_second(&model, old, old_n);
+    held.answer = 0;
+    assert_int_equal(view_put(model.views, VIEW_NPZ, 1, &content), 0);
+    assert_true(held.begun == 2 && held.ended == 1);
+    check_second(&model, list, n);
+    free(list);
+    free(spoilt);
+    free(old);
+    close_images(&model);
+}
+
+/* The same of csr/, whose files are compared before. */
+static void commits_are_held_when_csr_was_compared(void **state)
+{
+    (void)state;
+    struct model model;
+    struct held held = {.answer = -EINTR};
+    const struct view_hold hold = {begin_hold, end_hold, &held};
+    const int64_t falls[] = {0, 3, 1}, rows[] = {0, 1, 3};
+    const int32_t indices[] = {3, 5, 4};
+    const uint16_t values[] = {7, 9, 8};
+    struct view_csr csr = {.part = {{(const char *)falls, sizeof(falls)},
+                                    {(const char *)indices, sizeof(indices)},
+                                    {(const char *)values, sizeof(values)}},
+                           .most_kept = MOST,
+                           .hold = &hold};
+    size_t n;
+    unsigned char *list = create_list(&model, &n);
+    assert_int_equal(view_put_csr(model.views, &csr), -EINVAL);
+    assert_int_equal(held.begun, 0);
+    csr.part[0].bytes = (const char *)rows;
+    assert_int_equal(view_put_csr(model.views, &csr), -EINTR);
+    assert_true(held.begun == 1 && held.ended == 0);
+    held.answer = 0;
+    assert_int_equal(view_put_csr(model.views, &csr), 0);
+    assert_true(held.begun == 2 && held.ended == 1);
+    free(list);
+    list = read_whole(&model, VIEW_VALUES, 1, &n);
+    assert_int_equal(n, 2 * sizeof(*values));
+    assert_memory_equal(list, ((const uint16_t[]){8, 9}), n);
+    free(list);
+    close_images(&model);
+}
+
+/* Which is given back, whatever happens. */
+static void decoding_waits_for_memory(void **state)
+{
+    (void)state;
+    struct model model;
+    size_t n;
+    unsigned asked = 0, interrupted = 0;
+    unsigned char *list = create_list(&model, &n);
+    const struct view_content content = {.bytes = list, .n = n, .most_kept = MOST};
+    views_memory_limit(MOST, 100);
+    assert_int_equal(decoding_memory_take(1), 0);
+    sfs_set_interrupt(is_asked_very_often, &asked); /* more often than for decoding them */
+    assert_int_equal(view_put(model.views, VIEW_NPZ, 1, &content), -EINTR);
+    sfs_set_interrupt(NULL, NULL);
+    decoding_memory_give_back(1);
+    for (int error = -EINTR; error; interrupted += error == -EINTR) {
+        unsigned left = interrupted;
+        sfs_set_interrupt(is_wanted_no_more, &left);
+        error = view_put(model.views, VIEW_NPZ, 1, &content);
+        assert_true(error == 0 || error == -EINTR);
+        left = 0;
+        assert_int_equal(decoding_memory_take(100), 0);
+        sfs_set_interrupt(NULL, NULL);
+        decoding_memory_give_back(100);
+    }
+    assert_true(interrupted > 0);
+    check_second(&model, list, n);
+    free(list);
+    close_images(&model);
+}
+
+/* ---- Sorting ---- */
+
+#define POINTS ((uint64_t)1 << 18)
+
+static uint64_t mixed(uint64_t i)
+{
+    return i * 0x9e3779b97f4a7c15u ^ i >> 3;
+}
+
+/* Positions in some order; each once. */
+static uint64_t position_in(unsigned order, uint64_t i)
+{
+    const uint64_t positions[] = {
+        i,
+        POINTS - i,
+        i % 2 ? POINTS - i : i,
+        i << 40 | 5,
+        (POINTS - i) << 8,
+        i * 0x9e3779b97f4a7c15u, /* odd: all of them differ */
+        i / 2 + (i % 2 ? (uint64_t)1 << 63 : 0),
+    };
+    return positions[order];
+}
+
+static struct point *make_list(unsigned order, uint64_t n)
+{
+    struct point *point = allocate(n * sizeof(*point));
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t position = position_in(order, i);
+        point[i] = (struct point){position, mixed(position)};
+    }
+    return point;
+}
+
+static void points_are_sorted_in_whatever_order_they_are(void **state)
+{
+    (void)state;
+    for (unsigned order = 0; order < 7; order++) {
+        for (uint64_t n = 0; n <= POINTS; n = n < 70 ? n + 1 : 5 * n + 3) {
+            uint64_t sum = 0, twice = n > 1 ? random_below(n - 1) : 0;
+            struct point *point = make_list(order, n);
+            for (uint64_t i = 0; i < n; i++)
+                sum += point[i].value;
+            assert_int_equal(points_sort(point, n), 0);
+            for (uint64_t i = 0; i < n; i++) {
+                assert_true(i == 0 || point[i - 1].position < point[i].position);
+                assert_true(point[i].value == mixed(point[i].position));
+                sum -= point[i].value;
+            }
+            assert_true(sum == 0);
+            if (n > 1) {
+                point[twice] = point[n - 1];
+                assert_int_equal(points_sort(point, n), -EINVAL);
+            }
+            free(point);
+        }
+    }
+}
+
+static void sorting_and_packing_points_is_interrupted(void **state)
+{
+    (void)state;
+    struct points points;
+    unsigned interrupted = 0;
+    char *values = allocate(POINTS);
+    for (int error = -EINTR; error; interrupted += error == -EINTR) {
+        unsigned left = interrupted;
+        struct point *point = make_list(1, POINTS);
+        for (uint64_t i = 0; i < POINTS; i++)
+            point[i].value = i;
+        sfs_set_interrupt(is_wanted_no_more, &left);
+        error = points_sort(point, POINTS);
+        if (!error)
+            error = points_make(point, POINTS, values, 1, &points);
+        sfs_set_interrupt(NULL, NULL);
+        assert_true(error == 0 || error == -EINTR);
+        free(point);
+    }
+    assert_true(interrupted > 7 * POINTS / 65536); /* it goes through them more often */
+    assert_int_equal(points.defined.n, 1);
+    points_free(&points);
+    free(values);
+}
+
 TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(behind_the_end_nothing_is_found),
           cmocka_unit_test(in_long_data_only_empty_frames_are_holes),
@@ -812,4 +1033,9 @@ TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(frames_that_nobody_reads_are_kept_in_half_of_the_limit),
           cmocka_unit_test(a_cbf_file_that_takes_more_than_most_is_made_all_the_same),
           cmocka_unit_test(texts_of_all_datasets_have_one_limit),
-          cmocka_unit_test(sequences_are_limited_too))
+          cmocka_unit_test(sequences_are_limited_too),
+          cmocka_unit_test(commits_are_held_when_points_are_decoded),
+          cmocka_unit_test(commits_are_held_when_csr_was_compared),
+          cmocka_unit_test(decoding_waits_for_memory),
+          cmocka_unit_test(points_are_sorted_in_whatever_order_they_are),
+          cmocka_unit_test(sorting_and_packing_points_is_interrupted))

@@ -8,29 +8,56 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
-#include "common/thread.h"
 #include "fs/daemon/timer_thread.h"
+#include "fs/interrupt.h"
 
 struct commits {
     struct sfs_file *file;
     struct fresh *fresh;
     struct periodic *periodic; /* or NULL */
     atomic_bool has_changes;   /* since the last commit */
-    pthread_rwlock_t held;     /* for reading while something is committed: many share one commit;
-                                * commits_hold is not kept out by those that follow each other */
-    pthread_mutex_t lock;      /* guards what follows */
+    struct view_hold hold;
+    pthread_mutex_t lock;   /* guards what follows */
+    pthread_cond_t changed; /* of the next three */
+    unsigned committing;    /* many share one commit */
+    unsigned holding;       /* or wait for that: not kept out by commits that follow each other */
+    bool is_held;
     unsigned failures;
     int error; /* of the last failure */
 };
 
+/* -EINTR: it does not begin. */
+static int begin_commit(struct commits *commits)
+{
+    int error = 0;
+    pthread_mutex_lock(&commits->lock);
+    while (commits->holding > 0 && !error)
+        error = interrupt_wait(&commits->changed, &commits->lock);
+    commits->committing += !error;
+    pthread_mutex_unlock(&commits->lock);
+    return error;
+}
+
+static void end_commit(struct commits *commits)
+{
+    pthread_mutex_lock(&commits->lock);
+    commits->committing--;
+    pthread_cond_broadcast(&commits->changed);
+    pthread_mutex_unlock(&commits->lock);
+}
+
 int commits_now(struct commits *commits, struct sfs_dataset *dataset)
 {
     fresh_finish_closed(commits->fresh);
-    pthread_rwlock_rdlock(&commits->held);
+    int error = begin_commit(commits);
+    if (error)
+        return error;
+    NOT_INTERRUPTIBLE();
     atomic_store(&commits->has_changes, false);
-    int error = dataset ? sfs_flush_for(commits->file, dataset) : sfs_flush(commits->file);
-    pthread_rwlock_unlock(&commits->held);
+    error = dataset ? sfs_flush_for(commits->file, dataset) : sfs_flush(commits->file);
+    end_commit(commits);
     if (error)
         atomic_store(&commits->has_changes, true);
     return error;
@@ -59,10 +86,11 @@ void commits_in_background(struct commits *commits)
 {
     if (fresh_age(commits->fresh))
         commits_note(commits);
-    pthread_rwlock_rdlock(&commits->held);
+    if (begin_commit(commits) != 0)
+        return; /* the next one tries it again */
     int error =
         atomic_load(&commits->has_changes) ? commit_most(commits) : settle_and_share(commits);
-    pthread_rwlock_unlock(&commits->held);
+    end_commit(commits);
     if (!error)
         return;
     log_error("%s: what was written could not be committed: %s", sfs_path(commits->file),
@@ -78,6 +106,34 @@ static void commit_regularly(void *commits)
     commits_in_background(commits);
 }
 
+static int hold(void *context)
+{
+    struct commits *commits = context;
+    int error = 0;
+    pthread_mutex_lock(&commits->lock);
+    commits->holding++;
+    while ((commits->is_held || commits->committing > 0) && !error)
+        error = interrupt_wait(&commits->changed, &commits->lock);
+    if (error) {
+        commits->holding--;
+        pthread_cond_broadcast(&commits->changed);
+    } else {
+        commits->is_held = true;
+    }
+    pthread_mutex_unlock(&commits->lock);
+    return error;
+}
+
+static void release(void *context)
+{
+    struct commits *commits = context;
+    pthread_mutex_lock(&commits->lock);
+    commits->is_held = false;
+    commits->holding--;
+    pthread_cond_broadcast(&commits->changed);
+    pthread_mutex_unlock(&commits->lock);
+}
+
 int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
                    struct commits **out)
 {
@@ -85,7 +141,8 @@ int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
     if (!commits)
         return -ENOMEM;
     pthread_mutex_init(&commits->lock, NULL);
-    thread_init_lock(&commits->held);
+    pthread_cond_init(&commits->changed, NULL);
+    commits->hold = (struct view_hold){hold, release, commits};
     commits->file = file;
     commits->fresh = fresh;
     int error =
@@ -102,19 +159,14 @@ void commits_destroy(struct commits *commits)
     if (!commits)
         return;
     periodic_destroy(commits->periodic);
-    pthread_rwlock_destroy(&commits->held);
+    pthread_cond_destroy(&commits->changed);
     pthread_mutex_destroy(&commits->lock);
     free(commits);
 }
 
-void commits_hold(struct commits *commits)
+const struct view_hold *commits_hold(const struct commits *commits)
 {
-    pthread_rwlock_wrlock(&commits->held);
-}
-
-void commits_release(struct commits *commits)
-{
-    pthread_rwlock_unlock(&commits->held);
+    return &commits->hold;
 }
 
 void commits_note(struct commits *commits)

@@ -4,6 +4,7 @@
 
 #include "fs/unfinished_new_frames.h"
 #include "sparsefs/sparsefs.h"
+#include "view/view.h"
 
 struct commits;
 
@@ -24,13 +25,12 @@ void commits_in_background(struct commits *commits);
 
 /* Everything written before is durable when this returns 0, except fresh frames that were not closed
  * and, if dataset is not NULL, chunks of other datasets that cannot be stored. Errors of sfs_flush,
- * or of sfs_flush_for. */
+ * or of sfs_flush_for; -EINTR, before anything is committed: it waited for who holds them. */
 int commits_now(struct commits *commits, struct sfs_dataset *dataset);
 
-/* Between the two calls there is no commit: what is written then is atomic. Not while committing;
- * not nested. */
-void commits_hold(struct commits *commits);
-void commits_release(struct commits *commits);
+/* While it lasts there is no commit, nor another one like it: what is written then is atomic. Not while committing; not
+ * nested. */
+const struct view_hold *commits_hold(const struct commits *commits);
 
 /* How many commits in the background have failed so far; for a new reader of commits_error. */
 unsigned commits_failures(struct commits *commits);
