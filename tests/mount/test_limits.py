@@ -721,7 +721,9 @@ def begin_closing(mount, view, content, how):
     closer.stdin = None  # or communicate() would flush it
     assert closer.stdout.readline() == b"written\n"
     before = processor_ticks(mount.process.pid)
-    wait_until(lambda: processor_ticks(mount.process.pid) > before + os.sysconf("SC_CLK_TCK") // 10)
+    wait_until(lambda: closer.poll() is not None
+               or processor_ticks(mount.process.pid) > before + os.sysconf("SC_CLK_TCK") // 10)
+    assert closer.poll() is None, closer.communicate()
     return closer
 
 
