@@ -1,8 +1,8 @@
 /* Requests that take long end early when whoever has made them no longer waits, or when the mount
  * ends. Those that write, or apply what was written, do so before the first change: it is told, as
  * the request fails with EINTR. A signal for which a program has a handler ends only those that look: others
- * end for one that ends the program. Commits that have begun do not. Of those that can end the thread is no longer counted
- * when they take long (loop_begin_wait): others are served, however many of them there are. */
+ * end for one that ends the program. Commits that have begun do not. Of those that can end the thread is no longer
+ * counted when they take long (loop_begin_wait): others are served, however many of them there are. */
 #ifndef SPARSEFS_FS_INTERRUPT_H
 #define SPARSEFS_FS_INTERRUPT_H
 
