@@ -558,6 +558,12 @@ static bool makes_code(void)
     return mprotect(plain, 4096, PROT_READ | PROT_EXEC) == 0;
 }
 
+static bool locks_memory(void)
+{
+    return mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1,
+                0) != MAP_FAILED;
+}
+
 static bool maps_file(void)
 {
     return mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, mapped, 0) != MAP_FAILED;
@@ -623,6 +629,7 @@ static void test_every_door_is_shut(void **state)
     try_door(traces_parent, true);
     try_door(maps_code, true);
     try_door(makes_code, true);
+    try_door(locks_memory, true);
     try_door(maps_file, true);
     try_door(is_root, false);
 #if !IS_SANITIZED

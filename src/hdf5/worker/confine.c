@@ -248,13 +248,17 @@ static bool allow_parts(scmp_filter_ctx filter)
            allow_values(filter, "madvise", 2, UINT32_MAX, gives_back, 2);
 }
 
-/* Memory that is not to be run: mmap without a file, no change to executable. */
+/* Memory that is not to be run, nor taken from others for good: mmap without a file, neither locked nor of huge
+ * pages; no change to executable. */
 static bool allow_memory(scmp_filter_ctx filter)
 {
     static const struct scmp_arg_cmp not_run = {
         .arg = 2, .op = SCMP_CMP_MASKED_EQ, .datum_a = PROT_EXEC, .datum_b = 0};
-    static const struct scmp_arg_cmp anonymous = {
-        .arg = 3, .op = SCMP_CMP_MASKED_EQ, .datum_a = MAP_ANONYMOUS, .datum_b = MAP_ANONYMOUS};
+    static const struct scmp_arg_cmp anonymous = {.arg = 3,
+                                                  .op = SCMP_CMP_MASKED_EQ,
+                                                  .datum_a =
+                                                      MAP_ANONYMOUS | MAP_LOCKED | MAP_HUGETLB,
+                                                  .datum_b = MAP_ANONYMOUS};
     static const char *const maps[] = {"mmap", "mmap2"};
     for (size_t i = 0; i < 2; i++) {
         int number = seccomp_syscall_resolve_name(maps[i]);
