@@ -439,12 +439,18 @@ def test_listings(mounts, sparse):
     sparse.check()
 
 
-def test_a_dataset_with_two_names(mounts, tmp_path):
+def two_names(mounts, tmp_path):
+    """A dataset with two hard links: its file, the mount, and both directories of its frames."""
     data = Data(tmp_path, False)
     with h5py.File(data.path, "a") as f:
         f["again"] = f["sparse"]
     mount = mounts(data.path, "rw")
     one, two = mount / "sparse/frames", mount / "again/frames"
+    return data, mount, one, two
+
+
+def test_a_dataset_with_two_names(mounts, tmp_path):
+    data, mount, one, two = two_names(mounts, tmp_path)
     for _ in range(2):
         names = os.listdir(two), os.listdir(one)
         (one / ".x").write_bytes(new_content())
@@ -463,11 +469,7 @@ def test_a_dataset_with_two_names(mounts, tmp_path):
 
 def test_a_made_file_is_listed_by_both_names(mounts, tmp_path):
     """As soon as it is there, also while it is open: the kernel keeps the names of both directories."""
-    data = Data(tmp_path, False)
-    with h5py.File(data.path, "a") as f:
-        f["again"] = f["sparse"]
-    mount = mounts(data.path, "rw")
-    one, two = mount / "sparse/frames", mount / "again/frames"
+    _, _, one, two = two_names(mounts, tmp_path)
     names = set(os.listdir(two))
     for n in range(300):
         assert set(os.listdir(one)) == set(os.listdir(two)) == names
