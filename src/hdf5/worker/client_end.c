@@ -112,7 +112,8 @@ bool client_bury(struct client *client, enum worker_call call, uint64_t object, 
                  call == WORKER_SEVERAL ? " or one listed behind it" : "");
     snprintf(client->last_end, sizeof(client->last_end), "asked for %s%s: %s", names[call], place,
              how);
-    snprintf(line, sizeof(line), "the process of libhdf5 ended, %s", client->last_end);
+    snprintf(line, sizeof(line), "the process of libhdf5 ended%s, %s",
+             client_is_struck(client, object) ? " again" : "", client->last_end);
     library_reason(line);
     why_say(client_why(client), "%s: %s", client->store ? store_path(client->store) : "datatypes",
             line);
