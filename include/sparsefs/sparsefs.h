@@ -989,6 +989,11 @@ SFS_API int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims);
 SFS_API int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims,
                             int (*action)(void *context), void *context);
 
+/* Before a change that may have to be undone: whether so many bytes of chunks, or all that the cache may take, can be
+ * changed without waiting for the disk. If not, chunks are stored, and the error is why they cannot be (-ENOSPC).
+ * Nothing is reserved: other threads may take the room. -EINTR. */
+SFS_API int sfs_make_room(struct sfs_dataset *dataset, uint64_t bytes);
+
 /* H5Dflush: as sfs_flush, which flushes all datasets. */
 
 /* H5SC_flush_dset: encodes what was changed in one dataset and puts it into the file's next commit,

@@ -273,6 +273,13 @@ int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims)
     return change_dims(dataset, larger);
 }
 
+int sfs_make_room(struct sfs_dataset *dataset, uint64_t bytes)
+{
+    struct cache *cache = dataset->file->cache;
+    size_t most = cache_limit(cache);
+    return cache_make_room(cache, bytes < most ? (size_t)bytes : most);
+}
+
 /* Bytes at one index of the first axis, but no more than half of what the cache may take. */
 static size_t bytes_of_slab(const struct sfs_dataset *dataset, const uint64_t *dims)
 {
@@ -295,7 +302,7 @@ int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims, int (*act
     at_least(dataset, dims, larger);
     memcpy(before, dataset->info.dims, sizeof(before));
     /* On a full disk going back needs the room that the action did not get. */
-    int error = cache_make_room(dataset->file->cache, bytes_of_slab(dataset, larger));
+    int error = sfs_make_room(dataset, bytes_of_slab(dataset, larger));
     if (!error)
         error = change_dims(dataset, larger);
     if (error)

@@ -112,12 +112,36 @@ static int change_row(struct change_rows *change, uint64_t row)
     } else {
         if (is_there)
             keep_row(change, row, &now);
-        error = view_place_points(views, row, &points.defined, points.values);
+        error = sfs_make_room(views->dataset, change->bytes + bytes_of(views, &points));
+        if (!error)
+            error = view_place_points(views, row, &points.defined, points.values);
         if (error == -EINTR && !interrupt_was_late())
             forget_row(change, row);
     }
     points_free(&points);
     return error;
+}
+
+static bool is_as_before(struct views *views, const struct kept_row *kept)
+{
+    struct points now;
+    if (read_row(views, kept->frame, &now) != 0)
+        return false;
+    bool is_before = is_same(views, &now, &kept->points);
+    points_free(&now);
+    return is_before;
+}
+
+/* Without room in the cache what has taken it goes first. */
+static bool restore_row(struct views *views, const struct kept_row *kept)
+{
+    const struct points *points = &kept->points;
+    const struct sfs_slab slab = view_frame_slab(views, kept->frame);
+    if (view_place_points(views, kept->frame, &points->defined, points->values) == 0 ||
+        is_as_before(views, kept))
+        return true;
+    (void)sfs_erase(views->dataset, &slab);
+    return view_place_points(views, kept->frame, &points->defined, points->values) == 0;
 }
 
 static void undo(const struct change_rows *change)
@@ -127,8 +151,7 @@ static void undo(const struct change_rows *change)
     UNINTERRUPTED();
     bool is_undone = !change->is_incomplete;
     for (const struct kept_row *kept = change->kept; kept; kept = kept->next)
-        is_undone &=
-            view_place_points(views, kept->frame, &kept->points.defined, kept->points.values) == 0;
+        is_undone &= restore_row(views, kept);
     if (!is_undone)
         log_error("%s: %s: what was written to csr is there in part", sfs_path(views->file),
                   views->path);

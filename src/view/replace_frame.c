@@ -64,22 +64,52 @@ static int keep(struct views *views, uint64_t frame, size_t most_kept, struct ke
     return error;
 }
 
-/* After a failure. */
+/* Whether the frame holds what it did. */
+static bool is_restored(struct views *views, uint64_t frame, const struct kept *kept)
+{
+    struct kept now;
+    if ((!kept->is_blank && !kept->bytes) || keep(views, frame, kept->n, &now) != 0)
+        return false;
+    bool is_same = now.is_blank == kept->is_blank && now.n == kept->n &&
+                   (now.n == 0 || memcmp(now.bytes, kept->bytes, now.n) == 0);
+    if (is_same && kept->defined) {
+        const struct view_head before = view_held_bytes(kept->defined);
+        const struct view_head defined = view_held_bytes(now.defined);
+        is_same =
+            defined.n == before.n && memcmp(defined.bytes, before.bytes, (size_t)before.n) == 0;
+    }
+    release(views, &now);
+    return is_same;
+}
+
+/* Chunks that were not changed may fail again, on a full disk; they come behind all that were changed, and nothing is
+ * missing then. */
+static bool write_kept(struct views *views, uint64_t frame, const struct kept *kept)
+{
+    size_t written;
+    if (kept->is_blank)
+        (void)view_truncate(views, VIEW_RAW, frame, 0);
+    else if (kept->bytes)
+        (void)view_write(views, VIEW_RAW, frame,
+                         &(struct view_bytes){.bytes = kept->bytes, .n = kept->n, .sparsify = true},
+                         &written);
+    if (kept->defined) {
+        const struct view_head defined = view_held_bytes(kept->defined);
+        (void)view_set_defined(views, frame, defined.bytes, defined.n);
+    }
+    return is_restored(views, frame, kept);
+}
+
+/* After a failure. Without room in the cache what has taken it goes first. */
 static void restore(struct views *views, uint64_t frame, const struct kept *kept)
 {
     UNINTERRUPTED();
-    size_t written;
-    int error = -EIO;
-    if (kept->is_blank)
-        error = view_truncate(views, VIEW_RAW, frame, 0);
-    else if (kept->bytes)
-        error = view_write(views, VIEW_RAW, frame,
-                           &(struct view_bytes){.bytes = kept->bytes, .n = kept->n}, &written);
-    if (!error && kept->defined) {
-        const struct view_head defined = view_held_bytes(kept->defined);
-        error = view_set_defined(views, frame, defined.bytes, defined.n);
+    bool is_done = write_kept(views, frame, kept);
+    if (!is_done && kept->defined) {
+        (void)view_truncate(views, VIEW_RAW, frame, 0);
+        is_done = write_kept(views, frame, kept);
     }
-    if (error)
+    if (!is_done)
         log_error("%s: %s: frame %llu was replaced in part", sfs_path(views->file), views->path,
                   (unsigned long long)frame);
 }
@@ -110,14 +140,21 @@ static int replace(struct views *views, enum view_kind kind, uint64_t frame,
                                        : views_extend(views, frame + 1);
 }
 
-/* What a frame held, if it is there. A frame that cannot be read is none that has to come back, if
- * all of it is written. */
+/* What a frame held, if it is there, and room for it and for what shall replace it: on a full disk there would be none to
+ * go back. A frame that cannot be read is none that has to come back, if all of it is written. */
 static int keep_present(struct views *views, uint64_t frame, size_t most_kept, bool is_whole,
                         struct kept *kept)
 {
     *kept = (struct kept){0};
     int error = frame < views_frames(views) ? keep(views, frame, most_kept, kept) : 0;
-    return error && error != -ENOMEM && error != -EINTR && is_whole ? 0 : error;
+    if (error && error != -ENOMEM && error != -EINTR && is_whole)
+        error = 0;
+    if (!error && kept->bytes) {
+        error = sfs_make_room(views->dataset, 2 * (uint64_t)kept->n);
+        if (error)
+            release(views, kept);
+    }
+    return error;
 }
 
 /* After a change; a frame that was not there is not there again after an error. */

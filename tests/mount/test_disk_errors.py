@@ -224,6 +224,78 @@ def test_what_the_disk_does_not_know_is_an_error(tmp_path):
         disk.end()
 
 
+def look(folder, kinds=("raw", "defined")):
+    return {name: (folder / name).read_bytes() for name in sorted(os.listdir(folder)) if name.endswith(kinds)}
+
+
+def write_few(folder):
+    """Frames of which little is defined."""
+    for frame in range(FRAMES):
+        few = np.zeros(SIDE * SIDE, "<u2")
+        few[frame::50] = frame + 1
+        (folder / f"frames/{frame}.raw").write_bytes(few.tobytes())
+    if folder.name == "data":
+        for frame in range(FRAMES):
+            os.truncate(folder / f"frames/{frame}.raw", FRAME_BYTES // 2)
+
+
+@pytest.mark.parametrize("folder", ["data", "packed"])
+def test_a_frame_that_cannot_be_replaced_is_as_it_was(disk, tmp_path, folder):
+    """As a whole, elements and which of them are defined, also where some of it was replaced before the disk was full:
+    frames are larger than what they replace, and the cache has room for few of them."""
+    path = make(disk.path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("packed", (FRAMES, SIDE, SIDE), "<u2", chunks=(1, 64, 256), compression="gzip")
+    with mounted(path, tmp_path / "mnt", "commit_interval=0", "cache_size=512K") as mount:
+        frames = mount.root / folder / "frames"
+        write_few(mount.root / folder)
+        fsync(mount.root)
+        before = look(frames)
+        disk.fail()
+        refused = 0
+        for i in range(2 * FRAMES):
+            frame, new = i % FRAMES, noise(40 + i)
+            (frames / "new.tmp").write_bytes(new)
+            try:
+                os.rename(frames / "new.tmp", frames / f"{frame}.raw")
+                before |= {name: (frames / name).read_bytes() for name in before if name.startswith(f"{frame}.")}
+                assert before[f"{frame}.raw"] == new
+            except OSError as error:
+                assert error.errno == disk.error
+                refused += 1
+            assert look(frames) == before
+        assert refused and "in part" not in mount.log()
+        disk.recover()
+        fsync(mount.root)
+        assert look(frames) == before
+        mount.unmount()
+    check(path)
+
+
+def test_a_matrix_that_cannot_be_written_leaves_all_as_it_was(disk, tmp_path):
+    path = make(disk.path / "a.h5")
+    with mounted(path, tmp_path / "mnt", "commit_interval=0", "cache_size=512K") as mount:
+        write_few(mount.root / "data")
+        fsync(mount.root)
+        frames, csr = mount.root / "data/frames", mount.root / "data/csr"
+        before, of_csr = look(frames), look(csr)
+        disk.fail()
+        n = SIDE * SIDE
+        for name, array in (("indptr.raw", np.arange(0, n * FRAMES + 1, n, "<i8")),
+                            ("indices.raw", np.tile(np.arange(n, dtype="<i4"), FRAMES)),
+                            ("data.raw", np.frombuffer(b"".join(noise(i) for i in range(FRAMES)), "<u2"))):
+            with open(csr / name, "wb", buffering=0) as file:
+                file.write(array.tobytes())
+                if name == "data.raw":
+                    fails_with(disk.error, os.fsync, file.fileno())
+        assert look(frames) == before and "in part" not in mount.log()
+        disk.recover()
+        fsync(mount.root)
+        assert look(frames) == before and look(csr) == of_csr
+        mount.unmount()
+    check(path)
+
+
 @pytest.mark.parametrize("folder", ["data", "dense"])
 @pytest.mark.parametrize("cache", ["cache_size=256M", "cache_size=64K"])
 def test_fsync(disk, tmp_path, cache, folder):
