@@ -140,8 +140,8 @@ static int replace(struct views *views, enum view_kind kind, uint64_t frame,
                                        : views_extend(views, frame + 1);
 }
 
-/* What a frame held, if it is there, and room for it and for what shall replace it: on a full disk there would be none to
- * go back. A frame that cannot be read is none that has to come back, if all of it is written. */
+/* What a frame held, if it is there, and room for it and for what shall replace it: on a full disk there would be none
+ * to go back. A frame that cannot be read is none that has to come back, if all of it is written. */
 static int keep_present(struct views *views, uint64_t frame, size_t most_kept, bool is_whole,
                         struct kept *kept)
 {
