@@ -82,16 +82,17 @@ static bool use_again(struct open_file *file)
 
 struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener)
 {
-    struct open_file *file;
+    struct open_file *file, *last = NULL;
     pthread_mutex_lock(&open_lock);
     DL_FOREACH (open_files, file)
-        if (atomic_load(&file->is_unused) && inode_pack(file->inode) == number &&
-            file->opener == opener && use_again(file))
-            break;
-    if (file)
-        atomic_store(&file->is_unused, false);
+        if (inode_pack(file->inode) == number && file->opener == opener)
+            last = file;
+    if (last && (!atomic_load(&last->is_unused) || !use_again(last)))
+        last = NULL;
+    if (last)
+        atomic_store(&last->is_unused, false);
     pthread_mutex_unlock(&open_lock);
-    return file;
+    return last;
 }
 
 struct change open_file_change(const struct open_file *file, uint64_t frames)
