@@ -38,8 +38,10 @@ def is_mounted(path):
 
 def let_in(tmp_path):
     """Other users: pytest closes its folders to them."""
-    for above in tmp_path, *list(tmp_path.parents)[:2]:
-        above.chmod(above.stat().st_mode & 0o7777 | 0o055)
+    for above in tmp_path, *list(tmp_path.parents)[:3]:
+        mode = above.stat().st_mode & 0o7777
+        if mode & 0o055 != 0o055:
+            above.chmod(mode | 0o055)
 
 
 def unmount(path):
