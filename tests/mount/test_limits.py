@@ -903,3 +903,28 @@ def can_be_opened(path):
     except OSError:
         return False
     return True
+
+
+def test_a_frame_of_many_chunks_does_not_hold_commits(mounts, tmp_path):
+    """While a frame is replaced as a whole nothing is committed, for half a minute: then it is left as it was."""
+    path, side = tmp_path / "a.h5", 16000
+    for name, dims, chunk in ("tiny", f"2,{side},{side}", "1,1,1"), ("other", "2,8,16", "1,8,8"):
+        subprocess.run([BUILD / "sparsectl", "create", path, name, "--dtype", "uint8", "--dims", dims,
+                        "--chunk", chunk], check=True)
+    mount = mounts(path, "rw", "commit_interval=3600", expect_log=True)
+    frames, other = mount / "tiny/frames", mount / "other/frames/1.raw"
+    (frames / "new.tmp").touch()
+    os.truncate(frames / "new.tmp", side * side)
+    with subprocess.Popen([sys.executable, "-c", "import os, sys; os.rename(*sys.argv[1:])", frames / "new.tmp",
+                           frames / "0.raw"], stderr=subprocess.PIPE, text=True) as rename:
+        with open(other, "r+b", buffering=0) as file:
+            file.write(b"\7" * 128)
+            os.fsync(file.fileno())
+        _, said = rename.communicate(timeout=START_SECONDS)
+    assert rename.returncode == 1 and f"[Errno {errno.ETIMEDOUT}]" in said
+    assert "more than 30 s" in mount.log()
+    assert (frames / "0.raw").stat().st_blocks == 0
+    mount.unmount()
+    mount = mounts(path)
+    assert (mount / "other/frames/1.raw").read_bytes() == b"\7" * 128
+    assert (mount / "tiny/frames/0.raw").stat().st_blocks == 0
