@@ -1,4 +1,5 @@
 """What cannot be mounted or read: one clear line, the right exit code, and nothing else suffers."""
+import contextlib
 import json
 import os
 import re
@@ -240,6 +241,29 @@ def test_damaged_object_hides_nothing_else(mounts, tmp_path):
     assert f"at address {address}: " in mount.log() and "checksum" in mount.log()
     with h5py.File(path) as f:
         check_dataset(mount / "good", f["good"], "/good")
+
+
+@pytest.mark.parametrize("options", ["ro", "rw", "ro,follow", "ro,hdf5=inside"])
+@pytest.mark.parametrize("name", ["dataset", "group"])
+def test_what_can_be_read_again_is_looked_up_again(mounts, tmp_path, name, options):
+    """It could not be read when it was looked up, and can be when it is listed."""
+    path = tmp_path / "passing.h5"
+    with h5py.File(path, "w", libver="earliest") as f:
+        f["dataset"] = files.integers((3, 4, 5))
+        f.create_group("group/inside")
+        address = h5py.h5o.get_info(f[name].id).addr
+    mount = mounts(path, options, expect_log=True)
+    with open(path, "r+b", buffering=0) as file:
+        header = os.pread(file.fileno(), 64, address)
+        os.pwrite(file.fileno(), bytes(64), address)
+        fd = os.open(mount / name, os.O_PATH)
+        os.pwrite(file.fileno(), header, address)
+    try:
+        with contextlib.suppress(OSError):  # who has it open may have to open it again
+            os.listdir(f"/proc/self/fd/{fd}")
+        assert ("frames" if name == "dataset" else "inside") in os.listdir(mount / name)
+    finally:
+        os.close(fd)
 
 
 def test_damaged_group_is_not_an_empty_one(mounts, tmp_path):
