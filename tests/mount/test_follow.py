@@ -592,6 +592,23 @@ def test_swmr_writer_that_ends(tmp_path, mounts, swmr):
     assert grown.returncode == 0, grown.stderr
 
 
+def test_chunks_that_become_more_than_a_number_can_say(tmp_path, mounts):
+    """Those that were found before are not taken for others."""
+    path, shape, far = tmp_path / "swmr.h5", (1 << 44, 4096, 1), (1 << 32) - 2
+    with h5py.File(path, "w", libver="latest") as file:
+        dataset = file.create_dataset("d", shape, "<u2", maxshape=(None, None, None), chunks=(1, 256, 1))
+        dataset[0] = 7
+        file.swmr_mode = True
+        mount = mounts(path, "follow=0.1")
+        frames = mount / "d/frames"
+        for number in range(far, far - 1000, -50):
+            assert not any((frames / f"{number}.raw").read_bytes())
+        dataset.resize((1 << 60, *shape[1:]))
+        dataset.flush()
+        wait_for(lambda: json.loads((mount / "d/dataset.json").read_text())["dims"][0] == 1 << 60)
+        assert (frames / "0.raw").read_bytes() == np.full(4096, 7, "<u2").tobytes()
+
+
 @pytest.mark.parametrize("version, is_read", [("latest", True), ("earliest", False)])
 def test_a_lock_without_a_mark(tmp_path, mounts, run, version, is_read):
     """Between the two a writer in SWMR mode has ended, but not closed the file; where there are no marks

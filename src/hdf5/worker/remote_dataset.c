@@ -552,7 +552,7 @@ static bool start_behind(const struct remote_dataset *dataset, const uint64_t *s
     return n == 0;
 }
 
-/* The batch in which a chunk is; or one to be filled, and how many are worth asking for: all of
+/* Of a dataset whose chunks have numbers: the batch in which one is; or one to be filled, and how many are worth asking for: all of
  * few, of others more, the longer they are read in their order. */
 static struct batch *batch_of(struct remote_dataset *dataset, uint64_t number, unsigned *wanted)
 {
@@ -615,11 +615,13 @@ static int locate(struct remote *remote, struct remote_dataset *dataset, const u
     uint64_t number = 0;
     if (!dataset->batches && dataset->has_numbers)
         dataset->batches = calloc(BATCHES, sizeof(*dataset->batches));
-    if (dataset->batches) {
+    if (dataset->batches && dataset->has_numbers) {
         number = number_of(dataset, start);
         batch = batch_of(dataset, number, &wanted);
     }
     int error = wanted ? fill_batch(remote, dataset, start, number, wanted, batch) : 0;
+    if (!error && number - batch->first >= batch->n)
+        error = -EIO;
     if (!error)
         *chunk = batch->chunk[number - batch->first];
     return error;
