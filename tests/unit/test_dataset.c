@@ -1060,6 +1060,64 @@ static void names_of_numbered_sources_that_are_too_long_are_refused(void **state
     sfs_discard(file);
 }
 
+/* ---- What is kept of unused datasets ---- */
+
+#define LONG_NAME ((size_t)3 << 20)
+
+static void name_files(hid_t dcpl, hid_t space)
+{
+    char name[3000];
+    (void)space;
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof(name), "%02999d", i);
+        assert_true(H5Pset_external(dcpl, name, 0, 4) >= 0);
+    }
+}
+
+static void name_source(hid_t dcpl, hid_t space)
+{
+    char *name = malloc(LONG_NAME + 1);
+    memset(name, 'a', LONG_NAME);
+    name[LONG_NAME] = '\0';
+    assert_true(H5Pset_virtual(dcpl, space, ".", name, space) >= 0);
+    free(name);
+}
+
+static void datasets_with_long_names_are_not_all_kept(void **state)
+{
+    (void)state;
+    enum { DATASETS = 8 };
+    void (*const set[])(hid_t, hid_t) = {name_files, name_source};
+    for (size_t kind = 0; kind < COUNT(set); kind++) {
+        const hsize_t dims = 1000;
+        hid_t made = create_file("names.h5", false), space = H5Screate_simple(1, &dims, NULL);
+        hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+        struct sfs_file *file;
+        struct sfs_links links;
+        set[kind](dcpl, space);
+        for (int i = 0; i < DATASETS; i++) {
+            char name[16];
+            snprintf(name, sizeof(name), "%d", i);
+            H5Dclose(H5Dcreate2(made, name, H5T_STD_I32LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
+        }
+        H5Pclose(dcpl);
+        H5Sclose(space);
+        assert_true(H5Fclose(made) >= 0);
+
+        assert_int_equal(sfs_open("names.h5", NULL, &file), 0);
+        assert_int_equal(sfs_list(file, sfs_root(file), &links), 0);
+        assert_int_equal(links.n, DATASETS);
+        for (size_t i = 0; i < links.n; i++) {
+            struct sfs_dataset *dataset;
+            assert_int_equal(sfs_dataset_open(file, links.link[i].address, "d", &dataset), 0);
+            sfs_dataset_close(dataset);
+            assert_in_range(file->n_unused, 1, 2);
+        }
+        sfs_links_free(&links);
+        sfs_discard(file);
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(a_scalar_is_one_element),
           cmocka_unit_test(a_null_dataspace_has_nothing_to_read),
@@ -1078,4 +1136,5 @@ TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(sources_in_the_file_itself_are_closed_with_it),
           cmocka_unit_test(numbered_sources_are_not_all_kept),
           cmocka_unit_test(long_names_of_numbered_sources_are_not_all_kept),
-          cmocka_unit_test(names_of_numbered_sources_that_are_too_long_are_refused))
+          cmocka_unit_test(names_of_numbered_sources_that_are_too_long_are_refused),
+          cmocka_unit_test(datasets_with_long_names_are_not_all_kept))
