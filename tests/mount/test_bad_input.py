@@ -287,6 +287,24 @@ def test_damaged_group_is_not_an_empty_one(mounts, tmp_path):
         mount.unmount()
 
 
+@pytest.mark.parametrize("name", [b"\0\0\0\0\0", b"a/c/e"])
+@pytest.mark.parametrize("options", ["ro", "rw", "ro,follow", "ro,hdf5=inside"])
+def test_links_without_a_name_are_left_out(mounts, tmp_path, name, options):
+    path = tmp_path / "nameless.h5"
+    with h5py.File(path, "w", libver="earliest") as f:
+        group = f.create_group("group")
+        for link in ("abcde", "good", "other"):
+            group[link] = files.integers((3, 4))
+    content = path.read_bytes()
+    at = content.index(b"abcde")
+    assert content.count(b"abcde") == 1
+    path.write_bytes(content[:at] + name + content[at + 5:])
+    mount = mounts(path, options, expect_log=True)
+    assert set(os.listdir(mount / "group")) == {"good", "other"}
+    assert "their names are empty, or have a slash" in mount.log()
+    assert (mount / "group/good/frames").is_dir()
+
+
 def test_deep_groups_end(mounts, tmp_path):
     """Who walks a tree without an end does not keep the daemon busy with each level for longer."""
     path = tmp_path / "deep.h5"
