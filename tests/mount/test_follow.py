@@ -3,6 +3,7 @@ number and generation (grow.c), so that every byte that was read can be checked 
 
 SPARSEFS_FOLLOW_SECONDS=300 pytest -rP test_follow.py   for minutes instead of seconds, with figures"""
 import concurrent.futures
+import contextlib
 import errno
 import fcntl
 import json
@@ -666,6 +667,35 @@ def test_a_file_that_is_replaced(tmp_path, mounts):
     time.sleep(1)
     assert mount.process.poll() is None
     assert mount.log().count("no longer there") == 1 and len(mount.log().splitlines()) <= 4, mount.log()
+
+
+CHANGED = [  # dims, and how they are stored, before and after
+    ((4, 8, 8), {}, {"chunks": (1, 8, 8)}), ((4, 8, 8), {"chunks": (1, 8, 8)}, {}),
+    ((4, 8, 8), {"chunks": (2, 4, 8)}, {"chunks": (2, 8, 4)}),
+    ((4, 8, 8), {"chunks": (1, 8, 8), "shuffle": True}, {"chunks": (1, 8, 8), "fletcher32": True}),
+    ((8, 8, 8), {}, {})]
+
+
+@pytest.mark.parametrize("dims, before, after", CHANGED)
+def test_a_dataset_that_becomes_another_one(tmp_path, mounts, dims, before, after):
+    """What is open is not read as if its elements were where they were before."""
+    data, paths = np.arange(512, dtype="<u2").reshape(8, 8, 8), [tmp_path / "a.h5", tmp_path / "b.h5"]
+    addresses = set()
+    for i, (n, how) in enumerate([(4, before), (dims[0], after)]):
+        with h5py.File(paths[i], "w") as file:
+            file.create_dataset("d", data=data[:n] + i, **how)
+            addresses.add(h5py.h5o.get_info(file["d"].id).addr)
+    assert len(addresses) == 1
+    mount = mounts(paths[0], "follow=0.1", expect_log=True)
+    with open(mount / "d/frames/0.raw", "rb", buffering=0) as frame:
+        assert frame.read() == data[0].tobytes()
+        with open(paths[0], "r+b", buffering=0) as file:
+            file.write(paths[1].read_bytes())
+            file.truncate()
+        wait_for(lambda: "cannot be followed any more" in mount.log())
+        for number in range(dims[0]):
+            with contextlib.suppress(OSError):
+                assert (mount / f"d/frames/{number}.raw").read_bytes() == (data[number] + 1).tobytes()
 
 
 def is_readable(path):
