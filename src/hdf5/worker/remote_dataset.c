@@ -578,8 +578,8 @@ static bool start_behind(const struct remote_dataset *dataset, const uint64_t *s
     return n == 0;
 }
 
-/* Of a dataset whose chunks have numbers: the batch in which one is; or one to be filled, and how many are worth asking for: all of
- * few, of others more, the longer they are read in their order. */
+/* Of a dataset whose chunks have numbers: the batch in which one is; or one to be filled, and how
+ * many are worth asking for: all of few, of others more, the longer they are read in their order. */
 static struct batch *batch_of(struct remote_dataset *dataset, uint64_t number, unsigned *wanted)
 {
     uint64_t all = 1;
