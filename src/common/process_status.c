@@ -1,6 +1,8 @@
 #include "common/process_status.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #define KILLED 0x100 /* SIGKILL in a mask of signals */
 
@@ -23,4 +25,17 @@ bool process_look_at(pid_t pid, struct process_status *status)
     if (file)
         fclose(file);
     return status->name[0];
+}
+
+uint64_t process_address_space(pid_t pid)
+{
+    char path[64];
+    uint64_t pages = 0;
+    snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%" SCNu64, &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }

@@ -3,6 +3,7 @@
 #define SPARSEFS_COMMON_PROCESS_STATUS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct process_status {
@@ -14,5 +15,8 @@ struct process_status {
 
 /* false: it is not there, or may not be looked at. */
 bool process_look_at(pid_t pid, struct process_status *status);
+
+/* Bytes of its address space; 0: the same. */
+uint64_t process_address_space(pid_t pid);
 
 #endif
