@@ -21,6 +21,8 @@
 /* longest wait of a reader for the answer to a close, which may wait for it */
 #define CLOSING_NANOS 2000000
 
+#define LOOK_NANOS 50000000 /* between two checks whether who waits is interrupted */
+
 struct staged_key {
     uint64_t object; /* of the dataset */
     uint64_t frame;
@@ -314,16 +316,23 @@ static int try_collected(struct staging *staging, struct staged *staged, bool *c
     return error;
 }
 
-/* The content of one that has failed is in use until its last writer has ended. */
-static struct staged *find_to_begin(struct staging *staging, const struct node *node,
-                                    enum view_kind view, uint64_t frame)
+/* As interrupt_wait, for a condition with the monotonic clock. */
+static int wait_for_change(struct staging *staging)
 {
-    struct staged *staged = find(staging, node, view, frame);
-    while (staged && staged->failure && staged->applies) {
-        pthread_cond_wait(&staging->changed, &staging->lock);
-        staged = find(staging, node, view, frame);
-    }
-    return staged;
+    const struct timespec look = clock_in(LOOK_NANOS);
+    (void)pthread_cond_timedwait(&staging->changed, &staging->lock, &look);
+    return interrupt_check();
+}
+
+/* The content of one that has failed is in use while a close decodes it again. -EINTR. */
+static int find_to_begin(struct staging *staging, const struct node *node, enum view_kind view,
+                         uint64_t frame, struct staged **staged)
+{
+    int error = 0;
+    while (!error && (*staged = find(staging, node, view, frame)) && (*staged)->failure &&
+           (*staged)->applies)
+        error = wait_for_change(staging);
+    return error;
 }
 
 int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
@@ -335,8 +344,9 @@ int staging_begin(struct staging *staging, const struct node *node, enum view_ki
         return error;
     bool is_there = !is_behind(views, view, frame); /* which may wait for what is written there */
     pthread_mutex_lock(&staging->lock);
-    struct staged *staged = find_to_begin(staging, node, view, frame);
-    if (!staged)
+    struct staged *staged;
+    error = find_to_begin(staging, node, view, frame, &staged);
+    if (!error && !staged)
         error = add(staging, node, view, frame, &staged);
     if (!error && staged->failure) { /* a failure of another writer, which has closed the file */
         free_content(staging, staged);
@@ -637,7 +647,9 @@ bool staging_resize(struct staging *staging, struct staged *staged, uint64_t siz
 {
     if (!staging_is_collected(staged))
         return false;
-    enter_in_any_case(staging, staged);
+    *error = enter(staging, staged);
+    if (*error)
+        return true;
     bool is_collected = staging_is_collected(staged);
     *error = is_collected ? tell_of_room(staging, staged, resize(staging, staged, size)) : 0;
     if (is_collected)
@@ -646,10 +658,12 @@ bool staging_resize(struct staging *staging, struct staged *staged, uint64_t siz
     return is_collected;
 }
 
-void staging_truncate_dense(struct staging *staging, struct staged *staged)
+int staging_truncate_dense(struct staging *staging, struct staged *staged)
 {
     bool is_there = !is_missing(staged);
-    enter_in_any_case(staging, staged);
+    int error = enter(staging, staged);
+    if (error)
+        return error;
     free_content(staging, staged);
     staged->is_new &= !is_there;
     staged->is_staged = true;
@@ -657,6 +671,7 @@ void staging_truncate_dense(struct staging *staging, struct staged *staged)
     staged->is_closed = false;
     note(staging, staged);
     leave(staging, staged);
+    return 0;
 }
 
 bool staging_is_empty(struct staging *staging, const struct node *node, enum view_kind view,

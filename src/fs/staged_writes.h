@@ -52,7 +52,7 @@ void staging_collect(struct staging *staging, struct staging_limit *limit, bool 
 void staging_destroy(struct staging *staging);
 
 /* A view is opened for writing; ended by staging_end. A frame behind the last one is to be created
- * by that. Errors of node_get_views; -ENOMEM. */
+ * by that. It may wait for a close. Errors of node_get_views; -ENOMEM; -EINTR. */
 int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
                   uint64_t frame, struct staged **staged);
 
@@ -99,11 +99,12 @@ int staging_write_dense(struct staging *staging, struct staged *staged,
 /* Whether what is written to it is collected. */
 bool staging_is_collected(const struct staged *staged);
 
-/* Cuts what is collected of a view, or adds zeros; false: nothing is. *error as of writing. */
+/* Cuts what is collected of a view, or adds zeros; false: nothing is. *error as of writing, after which it is as it
+ * was. */
 bool staging_resize(struct staging *staging, struct staged *staged, uint64_t size, int *error);
 
-/* Truncates it to nothing; *staged is of the file by which that was asked for. */
-void staging_truncate_dense(struct staging *staging, struct staged *staged);
+/* Truncates it to nothing; *staged is of the file by which that was asked for. -EINTR. */
+int staging_truncate_dense(struct staging *staging, struct staged *staged);
 
 /* Whether a view is truncated, and whether its frame is to come to be. */
 bool staging_is_empty(struct staging *staging, const struct node *node, enum view_kind view,

@@ -687,13 +687,17 @@ def test_signals_that_a_program_handles_do_not_interrupt_closing(mounts, tmp_pat
     assert np.flatnonzero(selected((mount / "sparse/frames/0.defined").read_bytes(), shape)).tolist() == [5 * 256 + 7]
 
 
-def list_of_all(rows, columns):
-    """A frame in which all is 1, as a list that is 1 MB: column after column, in an order that is none."""
+def list_of_all(rows, columns, repeats=False):
+    """A frame in which all is 1, as a list that is 1 MB: column after column, in an order that is none. repeats: the
+    last element is named twice."""
     order = np.random.default_rng(1).permutation(columns)
+    indices = np.tile(order.astype("u2"), columns)
+    if repeats:
+        indices[-1] = indices[-2]
     content = io.BytesIO()
     np.savez_compressed(content, format=np.array(b"csc"), shape=np.array([rows, columns]),
                         indptr=np.arange(0, rows * columns + 1, rows, dtype="u4"),
-                        indices=np.tile(order.astype("u2"), columns), data=np.ones(rows * columns, "u1"))
+                        indices=indices, data=np.ones(rows * columns, "u1"))
     return content.getvalue()
 
 
@@ -755,6 +759,53 @@ def test_decoding_a_list_of_points_does_not_hold_it(mounts, tmp_path, options, h
     assert (mount / "beside/frames/1.raw").read_bytes()[:4] == b"abc\0"
     for frame in range(2):
         assert not (mount / f"d/values/{frame}.values").read_bytes()
+
+
+CLOSE_TWICE = """
+import os, sys
+content = sys.stdin.buffer.read()
+first, second = (os.open(sys.argv[1], os.O_WRONLY) for _ in range(2))
+os.write(first, content)
+os.write(second, content[:4])
+try:
+    os.close(first)
+except OSError:
+    print("written", flush=True)
+os.close(second)
+"""
+
+
+OPEN = "import os, sys; print('opens', flush=True); os.open(sys.argv[1], os.O_WRONLY | int(sys.argv[2]))"
+
+
+def begin_opening(path, flags=0):
+    opener = subprocess.Popen([sys.executable, "-c", OPEN, path, str(flags)], stdout=subprocess.PIPE)
+    assert opener.stdout.readline() == b"opens\n"
+    wait_until(lambda: pathlib.Path(f"/proc/{opener.pid}/stat").read_text().rpartition(")")[2].split()[0] in "SD")
+    return opener
+
+
+@pytest.mark.parametrize("flags", [0, os.O_TRUNC], ids=["opened", "truncated"])
+def test_openers_that_wait_for_a_close_do_not_hold_it(mounts, tmp_path, flags):
+    """What was refused is decoded again, as another descriptor is closed: as many wait for that as there are threads."""
+    path, side = tmp_path / "lists.h5", 8192
+    create_frames(path, "/d", side)
+    create_frames(path, "/beside", 8)
+    mount = mounts(path, "rw", "threads=1", expect_log=True)
+    view = mount / "d/npz/0.npz"
+    closer = begin_closing(mount, view, list_of_all(side, side, repeats=True), CLOSE_TWICE)
+    openers = [begin_opening(view, flags) for _ in range(3)]
+    assert len((mount / "beside/frames/1.raw").read_bytes()) == 64
+    assert closer.poll() is None
+    for opener in openers:
+        opener.kill()
+    for opener in openers:
+        assert opener.wait(START_SECONDS) == -signal.SIGKILL
+        opener.stdout.close()
+    assert closer.poll() is None
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == 1
 
 
 @pytest.mark.parametrize("options", ["ro", "default"])
