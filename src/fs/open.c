@@ -437,7 +437,7 @@ static int apply_closed(fuse_req_t request, struct open_file *file, bool *change
     struct mount *mount = fuse_req_userdata(request);
     int error = 0;
     if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked) ||
-                         staging_is_collected(file->staged)))
+                         staging_is_collected(file->staged) || staging_has_lost(file->staged)))
         error =
             staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
                           atomic_exchange(&file->has_closed, true), changed, closing);
