@@ -778,30 +778,45 @@ os.close(second)
 OPEN = "import os, sys; print('opens', flush=True); os.open(sys.argv[1], os.O_WRONLY | int(sys.argv[2]))"
 
 
-def begin_opening(path, flags=0):
-    opener = subprocess.Popen([sys.executable, "-c", OPEN, path, str(flags)], stdout=subprocess.PIPE)
-    assert opener.stdout.readline() == b"opens\n"
-    wait_until(lambda: pathlib.Path(f"/proc/{opener.pid}/stat").read_text().rpartition(")")[2].split()[0] in "SD")
-    return opener
+def begin(code, *arguments):
+    """A program that says so, and waits for the daemon then."""
+    process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"opens\n"
+    wait_until(lambda: pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "SD")
+    return process
 
 
 @pytest.mark.parametrize("flags", [0, os.O_TRUNC], ids=["opened", "truncated"])
-def test_openers_that_wait_for_a_close_do_not_hold_it(mounts, tmp_path, flags):
-    """What was refused is decoded again, as another descriptor is closed: as many wait for that as there are threads."""
+def test_who_waits_for_a_close_to_open_does_not_hold_it(mounts, tmp_path, flags):
+    """What was refused is decoded again, as another descriptor is closed; as many wait for that as there are threads."""
     path, side = tmp_path / "lists.h5", 8192
     create_frames(path, "/d", side)
     create_frames(path, "/beside", 8)
     mount = mounts(path, "rw", "threads=1", expect_log=True)
     view = mount / "d/npz/0.npz"
     closer = begin_closing(mount, view, list_of_all(side, side, repeats=True), CLOSE_TWICE)
-    openers = [begin_opening(view, flags) for _ in range(3)]
+    opener = begin(OPEN, view, flags)
     assert len((mount / "beside/frames/1.raw").read_bytes()) == 64
     assert closer.poll() is None
-    for opener in openers:
-        opener.kill()
-    for opener in openers:
-        assert opener.wait(START_SECONDS) == -signal.SIGKILL
-        opener.stdout.close()
+    opener.kill()
+    assert opener.wait(START_SECONDS) == -signal.SIGKILL
+    opener.stdout.close()
+    assert closer.poll() is None
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == 1
+
+
+def test_what_becomes_a_frame_is_looked_at(mounts, tmp_path):
+    """However long it takes to decode it."""
+    path, side = tmp_path / "lists.h5", 8192
+    create_frames(path, "/d", side)
+    content = list_of_all(side, side)
+    mount = mounts(path, "rw", "threads=1", expect_log=True)
+    closer = begin_closing(mount, mount / "d/npz/0.npz", content, RENAME)
+    temporary = mount / "d/npz/0.npz.tmp"
+    assert temporary.stat().st_size == len(content)
+    assert temporary.read_bytes() == content
     assert closer.poll() is None
     mount.process.terminate()
     assert mount.wait() == 0
