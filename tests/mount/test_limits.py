@@ -707,7 +707,8 @@ def create_frames(path, name, side):
 
 
 RENAME = """
-import os, sys
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 with open(sys.argv[1] + ".tmp", "wb") as file:
     file.write(sys.stdin.buffer.read())
 print("written", flush=True)
@@ -747,8 +748,9 @@ def test_decoding_a_list_of_points_does_not_hold_it(mounts, tmp_path, options, h
     os.fsync(fd)
     os.close(fd)
     assert closer.poll() is None
-    closer.kill()
-    assert closer.communicate(timeout=START_SECONDS)[0] == b""
+    ending = signal.SIGQUIT if how == RENAME else signal.SIGKILL
+    closer.send_signal(ending)
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == -ending
     closer = begin_closing(mount, mount / "d/npz/1.npz", content, how)
     mount.process.terminate()
     assert mount.wait() == 0
