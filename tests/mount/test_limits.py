@@ -687,6 +687,22 @@ def test_signals_that_a_program_handles_do_not_interrupt_closing(mounts, tmp_pat
     assert np.flatnonzero(selected((mount / "sparse/frames/0.defined").read_bytes(), shape)).tolist() == [5 * 256 + 7]
 
 
+def test_a_close_that_is_interrupted_late_has_changed_a_part(mounts, tmp_path):
+    """Which the log says."""
+    path, side = tmp_path / "wide.h5", 40_000
+    subprocess.run([BUILD / "sparsectl", "create", path, "/d", "--dtype", "u1", "--dims", f"4,{side},{side}",
+                    "--chunk", "1,16,16"], check=True)
+    space = h5py.h5s.create_simple((side, side))
+    mount = mounts(path, "rw", "cache_size=4M", expect_log=True)
+    closer = begin_closing(mount, mount / "d/frames/0.defined", space.encode(), CLOSE)
+    wait_until(lambda: json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_encoded"] > 0)
+    closer.kill()
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == -signal.SIGKILL
+    assert "frame 0: closing the file was interrupted, and the frame was changed in part" in mount.log()
+    defined = h5py.h5s.decode((mount / "d/frames/0.defined").read_bytes())
+    assert 0 < defined.get_select_npoints() < side * side
+
+
 def list_of_all(rows, columns, repeats=False):
     """A frame in which all is 1, as a list that is 1 MB: column after column, in an order that is none. repeats: the
     last element is named twice."""
