@@ -1,15 +1,49 @@
 #include "common/process_status.h"
 
 #include <inttypes.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#define KILLED 0x100 /* SIGKILL in a mask of signals */
+/* What a thread waits for in the kernel may be ended by SIGKILL alone. That becomes pending with any other signal that
+ * ends a program, but for those that end it with a core (signal(7)): these stay, until it has waited. */
+static const int with_core[] = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
+                                SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS};
+
+static unsigned long long bit_of(int number)
+{
+    return 1ull << (number - 1);
+}
+
+struct signals {
+    unsigned long long pending, left; /* left: blocked, ignored, or there is a handler */
+    int tracer;                       /* the process that is asked first; or 0 */
+};
+
+static void take_signals(const char *line, struct signals *signals)
+{
+    unsigned long long mask;
+    if (sscanf(line, "SigPnd: %llx", &mask) == 1 || sscanf(line, "ShdPnd: %llx", &mask) == 1)
+        signals->pending |= mask;
+    if (sscanf(line, "SigBlk: %llx", &mask) == 1 || sscanf(line, "SigIgn: %llx", &mask) == 1 ||
+        sscanf(line, "SigCgt: %llx", &mask) == 1)
+        signals->left |= mask;
+    (void)sscanf(line, "TracerPid: %d", &signals->tracer);
+}
+
+static bool are_fatal(const struct signals *signals)
+{
+    unsigned long long fatal = 0;
+    for (size_t i = 0; i < sizeof(with_core) / sizeof(*with_core) && !signals->tracer; i++)
+        fatal |= bit_of(with_core[i]);
+    return signals->pending & (bit_of(SIGKILL) | (fatal & ~signals->left));
+}
 
 bool process_look_at(pid_t pid, struct process_status *status)
 {
     char path[64], line[256], state;
-    unsigned long long signals;
+    struct signals signals = {0};
     *status = (struct process_status){.uid = (uid_t)-1};
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     FILE *file = fopen(path, "re");
@@ -18,12 +52,11 @@ bool process_look_at(pid_t pid, struct process_status *status)
         (void)sscanf(line, "Uid: %u", &status->uid);
         if (sscanf(line, "State: %c", &state) == 1)
             status->was_killed = state == 'Z' || state == 'X';
-        if (sscanf(line, "SigPnd: %llx", &signals) == 1 ||
-            sscanf(line, "ShdPnd: %llx", &signals) == 1)
-            status->was_killed |= (signals & KILLED) != 0;
+        take_signals(line, &signals);
     }
     if (file)
         fclose(file);
+    status->was_killed |= are_fatal(&signals);
     return status->name[0];
 }
 

@@ -9,8 +9,9 @@
 struct process_status {
     char name[64];
     uid_t uid; /* the real one */
-    bool
-        was_killed; /* SIGKILL is pending, as for any signal that ends it; or it has ended except for some threads */
+    /* A signal is pending that ends it: SIGKILL, as for most of them, or one that ends it with a core; or it has ended
+     * except for some threads. */
+    bool was_killed;
 };
 
 /* false: it is not there, or may not be looked at. */
