@@ -472,7 +472,8 @@ int store_settle(struct store *store);
 
 /* The committed state of a store as it was when the snapshot was made, while the store goes on. The
  * space that it needs is not used again, and bytes that a commit changes in place are kept for it.
- * Free space of a store that is written reads as zeros. Must be closed before the store. -ENOENT: nothing is
+ * Those that are opened between the same two commits are one. Free space of a store that is written
+ * reads as zeros. Must be closed before the store. -ENOENT: nothing is
  * committed yet; -EOPNOTSUPP: it is followed; -EIO: the last commit is not carried out yet, the disk
  * failed; -ENOMEM. Opening and closing count as changes of space, like store_allocate. */
 struct store_snapshot;
@@ -482,9 +483,9 @@ void store_snapshot_close(struct store_snapshot *snapshot);
 /* Where it ends, in bytes. */
 uint64_t store_snapshot_size(const struct store_snapshot *snapshot);
 
-/* Reads exactly n bytes. -EINVAL: they do not lie in it; -EIO; -ESTALE: more was changed in place
- * since than is kept (256 MiB, of all snapshots of the store) or could be kept, and it is lost; or as of
- * store_read. */
+/* Reads exactly n bytes. -EINVAL: they do not lie in it; -EIO; -ESTALE: it is lost, as more was changed in place
+ * since than is kept (256 MiB, of all snapshots of the store) or could be kept, or as newer ones were opened and all
+ * have 2,097,152 ranges of space, or hold back more than half of the file and 256 MiB; or as of store_read. */
 int store_snapshot_read(struct store_snapshot *snapshot, uint64_t address, void *buffer, size_t n);
 
 /* How long the committed state is, in bytes. */
