@@ -47,6 +47,10 @@ struct store_opening {
      * -EBUSY, as its journal would be made elsewhere. */
     bool is_shared;
 
+    /* With writable, not with found: -EPERM: a symbolic link of a user who is neither root, nor this one, nor the owner
+     * of the file leads to it; -ESTALE: the path leads to another file by now. Nothing is changed then. */
+    bool own_links;
+
     /* Takes what would be logged as errors, of which the last one counts, as long as only the one
      * who opens it knows the store: until store_opened or store_close. NULL: it is logged. */
     struct why *why;
