@@ -636,7 +636,7 @@ def test_copies_by_links_of_others_show_no_more_than_folders_do(path, way):
         os.chmod(closed, 0o700)
         assert mode_of(command) == 0o600
         os.chown(closed / "other.h5", NOBODY, NOBODY)
-        assert mode_of(command) == 0o644  # his own
+        assert mode_of(command) == 0o600  # his own: who else has renamed his link?
         os.chown(closed / "other.h5", 0, 0)
     os.chown(link, 0, 0, follow_symlinks=False)
     assert mode_of("repack") == 0o644  # root's own link
