@@ -73,7 +73,7 @@ struct sfs_options {
      * they are not its own (of reading and writing); S_ISUID, S_ISGID: with another owner, or group */
     mode_t mode;
     /* sfs_create, and backing files of images that are new: symbolic links on the way to their folder
-     * are root's, this user's or its owner's; else -EPERM */
+     * are root's, this user's or its owner's; sfs_open for writing: on the way to the file; else -EPERM */
     bool own_links;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */
@@ -403,7 +403,8 @@ SFS_API uint64_t sfs_snapshot_size(const struct sfs_snapshot *snapshot);
 
 /* Reads n bytes from offset on. -EINVAL: they do not lie in it; -EIO; -ESTALE: it is lost, as over 256 MiB of
  * dense elements or metadata were changed in place while snapshots were open, or what is to keep them could
- * not be read or had no memory; or another program has changed a file that is shared (sfs_share). */
+ * not be read or had no memory; newer snapshots were opened, and all together hold back more than half of the file
+ * and 256 MiB, or have 2,097,152 ranges of free space; or another program has changed a file that is shared (sfs_share). */
 SFS_API int sfs_snapshot_read(struct sfs_snapshot *snapshot, uint64_t offset, void *buffer,
                               size_t n);
 

@@ -10,7 +10,6 @@
 
 #include "cli/open_source.h"
 #include "common/acl.h"
-#include "common/links_of_others.h"
 #include "common/log.h"
 
 #define DEFAULT_MODE 0666 /* of what comes from standard input, less the umask */
@@ -33,21 +32,6 @@ static int destination_create(const char *path, mode_t mode, struct sfs_file **f
     return error ? fail(error, "%s", path) : 0;
 }
 
-/* Before anything is written to it. */
-static int check_way(const char *path, struct sfs_file *file)
-{
-    struct stat st;
-    uid_t user;
-    int error = sfs_stat(file, &st);
-    if (!error)
-        error = links_check(path, &st, &user);
-    if (error == -EPERM)
-        return fail_because(
-            "%s: a symbolic link of user %u leads to a file of user %u: name that file itself",
-            path, (unsigned)user, (unsigned)st.st_uid);
-    return error ? fail(error, "%s", path) : 0;
-}
-
 /* *is_new: it was made. */
 static int open_or_create(const char *path, mode_t mode, struct sfs_file **file, bool *is_new)
 {
@@ -64,12 +48,7 @@ static int open_or_create(const char *path, mode_t mode, struct sfs_file **file,
         messages_forget();
         error = sfs_create(path, &options, file);
     }
-    int code = error ? fail(error, "%s", path) : *is_new ? 0 : check_way(path, *file);
-    if (code && !error) {
-        sfs_discard(*file);
-        *file = NULL;
-    }
-    return code;
+    return error ? fail(error, "%s", path) : 0;
 }
 
 int destination_open(const char *path, mode_t mode, struct sfs_file **file)

@@ -15,12 +15,14 @@
 #include <unistd.h>
 
 #include "common/acl.h"
+#include "common/clock.h"
 #include "common/descriptors.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mounts.h"
 
-#define ANSWER_SECONDS   10 /* one that is well takes microseconds */
+#define ANSWER_SECONDS   10 /* of all together; one that is well takes microseconds */
+#define MOST_ASKED       64
 #define STATISTICS_BYTES ((size_t)64 << 10)
 
 /* ---- In a process of its own, as whoever waits for a FUSE that does not answer cannot be ended ---- */
@@ -74,31 +76,81 @@ static void answer(int socket, const struct mounts *mount, const struct stat *fi
 
 /* ---- The command ---- */
 
-/* A descriptor, or -1. */
-static int ask(const struct mounts *mount, const struct stat *file)
+struct asked {
+    char *point;
+    pid_t pid;
+    int socket;
+    bool has_answered;
+};
+
+/* They are all asked at the same time: one that does not answer keeps nobody from another. */
+static int ask(struct asked *asked, const struct mounts *mount, const struct stat *file)
 {
-    int ends[2], image = -1;
-    char found;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return -1;
+    int ends[2];
+    char *point = strdup(mount->point);
+    int error = !point                                                            ? -ENOMEM
+                : socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0 ? -errno
+                                                                                  : 0;
+    if (error) {
+        free(point);
+        return error;
+    }
     pid_t pid = fork();
     if (pid == 0)
         answer(ends[1], mount, file);
     close(ends[1]);
-    struct pollfd answered = {.fd = ends[0], .events = POLLIN};
-    int n = pid < 0 ? -1 : poll(&answered, 1, ANSWER_SECONDS * 1000);
-    if (n > 0)
-        (void)descriptor_receive(ends[0], &found, sizeof(found), &image);
-    else if (n == 0)
-        log_warning(
-            "%s: the mount does not answer within %d s: it is not asked for the image of %s",
-            mount->point, ANSWER_SECONDS, mount->source);
-    close(ends[0]);
-    if (pid > 0) {
-        kill(pid, SIGKILL);
-        (void)waitpid(pid, NULL, n > 0 ? 0 : WNOHANG);
+    *asked = (struct asked){.point = point, .pid = pid, .socket = ends[0]};
+    return 0;
+}
+
+/* What has answered, or ended, at a time of clock_now(); NULL: nothing by then. */
+static struct asked *wait_for(struct asked *asked, size_t n, uint64_t until)
+{
+    struct pollfd waited[MOST_ASKED];
+    uint64_t now = clock_now();
+    for (size_t i = 0; i < n; i++)
+        waited[i] =
+            (struct pollfd){.fd = asked[i].has_answered ? -1 : asked[i].socket, .events = POLLIN};
+    if (now >= until || poll(waited, n, (int)((until - now) / 1000000) + 1) <= 0)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        if (waited[i].revents)
+            return &asked[i];
+    return NULL;
+}
+
+/* A descriptor of the first image that one of them has; *point: its mount, which stays the asked one's. -1: none. */
+static int receive(struct asked *asked, size_t n, const char **point)
+{
+    const uint64_t until = clock_now() + ANSWER_SECONDS * UINT64_C(1000000000);
+    int image = -1;
+    for (size_t left = n; left > 0 && image < 0; left--) {
+        char found;
+        struct asked *one = wait_for(asked, n, until);
+        if (!one)
+            break;
+        one->has_answered = true;
+        *point = one->point;
+        (void)descriptor_receive(one->socket, &found, sizeof(found), &image);
     }
     return image;
+}
+
+/* Those that have not answered are named, if no other has. */
+static void end(struct asked *asked, size_t n, const char *source, bool is_found)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!asked[i].has_answered && !is_found)
+            log_warning(
+                "%s: the mount does not answer within %d s: it is not asked for the image of %s",
+                asked[i].point, ANSWER_SECONDS, source);
+        close(asked[i].socket);
+        if (asked[i].pid > 0) {
+            kill(asked[i].pid, SIGKILL);
+            (void)waitpid(asked[i].pid, NULL, asked[i].has_answered ? 0 : WNOHANG);
+        }
+        free(asked[i].point);
+    }
 }
 
 /* A lock proves nothing: who may read a file may lock it. */
@@ -116,25 +168,30 @@ static bool is_trusted(const struct mounts *mount, int file, const struct stat *
 
 static int find(int file, const char *path, struct mounted_image *image)
 {
+    struct asked asked[MOST_ASKED];
     struct stat st;
     struct mounts mounts;
-    int error = fstat(file, &st) < 0 ? -errno : -ENOENT;
+    const char *point = NULL;
+    size_t n = 0;
+    int error = fstat(file, &st) < 0 ? -errno : 0;
     mounts_begin(&mounts);
-    while (error == -ENOENT && mounts_next(&mounts)) {
-        if (!mounts.is_writable || strcmp(mounts.source, path) != 0 ||
-            !is_trusted(&mounts, file, &st))
-            continue;
-        image->fd = ask(&mounts, &st);
-        if (image->fd < 0)
-            continue;
-        image->st = st;
-        acl_narrow(file, &image->st);
-        error = asprintf(&image->path, "%s/.sparsefs/image.h5", mounts.point) < 0 ? -ENOMEM : 0;
-        if (error)
-            close(image->fd);
-    }
+    while (!error && n < MOST_ASKED && mounts_next(&mounts))
+        if (mounts.is_writable && !strcmp(mounts.source, path) && is_trusted(&mounts, file, &st))
+            n += ask(&asked[n], &mounts, &st) == 0;
     mounts_end(&mounts);
-    return error;
+    image->fd = receive(asked, n, &point);
+    if (!error)
+        error = image->fd < 0 ? -ENOENT : 0;
+    if (!error && asprintf(&image->path, "%s/.sparsefs/image.h5", point) < 0) {
+        close(image->fd);
+        error = -ENOMEM;
+    }
+    end(asked, n, path, !error);
+    if (error)
+        return error;
+    image->st = st;
+    acl_narrow(file, &image->st);
+    return 0;
 }
 
 int mounted_image_open(const char *path, struct mounted_image *image)

@@ -12,8 +12,8 @@ struct mounted_image {
 };
 
 /* Opens the image in a mount of the file that writes it and that this user can look into. Anybody can make a FUSE that
- * says to be such a mount. So only that of root, of this user, or of one who may write the file is asked, who could
- * as well change it; and for some seconds only. -ENOENT: there is none; -ENOMEM. */
+ * says to be such a mount. So only those of root, of this user, or of one who may write the file are asked, who could
+ * as well change it; no more than 64, at the same time, and for some seconds only. -ENOENT: there is none; -ENOMEM. */
 int mounted_image_open(const char *path, struct mounted_image *image);
 
 void mounted_image_close(struct mounted_image *image);

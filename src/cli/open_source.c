@@ -251,11 +251,12 @@ static int open_whole(const char *path, const char *place, uint64_t most, struct
     return code;
 }
 
-/* Whoever chose the names may not search all folders on the way to what they mean. */
+/* Whoever chose the names may not search all folders on the way to what they mean. Links of the file's owner may have
+ * been put there by another user, under another name. */
 static bool has_names_of_others(const char *path, const struct stat *st)
 {
     uid_t user;
-    return links_check(path, st, &user) != 0;
+    return links_check(path, st, &user) != 0 || user != 0;
 }
 
 int source_open_whole(const char *path, const char *place, uint64_t most, struct sfs_file **file,

@@ -30,6 +30,8 @@ void log_limit(unsigned *left);
 
 #define LOG_MOST_LINE 2048 /* bytes; longer ones are cut */
 
+/* What was written is lost, or may be: no limit of who reads keeps it out of the log. */
+#define log_loss(...)    log_message(LOG_CRIT, __VA_ARGS__)
 #define log_error(...)   log_message(LOG_ERR, __VA_ARGS__)
 #define log_warning(...) log_message(LOG_WARNING, __VA_ARGS__)
 #define log_info(...)    log_message(LOG_INFO, __VA_ARGS__)

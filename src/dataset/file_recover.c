@@ -3,25 +3,10 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "common/links_of_others.h"
 #include "common/log.h"
 #include "format/superblock.h"
 #include "sparsefs/sparsefs.h"
 #include "store/store.h"
-
-/* Whoever may not write the file must not have chosen it. */
-static int check_links(const char *path, const struct store *store)
-{
-    struct stat st;
-    uid_t user;
-    int error = store_stat(store, &st);
-    error = error ? error : links_check(path, &st, &user);
-    if (error == -EPERM)
-        log_error(
-            "%s: a symbolic link of user %u leads to a file of user %u: name that file itself",
-            path, (unsigned)user, (unsigned)st.st_uid);
-    return error;
-}
 
 /* A writer that died may have put metadata behind the end that its superblock has: the file's size
  * is the only end that covers everything. */
@@ -54,17 +39,15 @@ int sfs_recover(const char *path, struct sfs_recovery *recovery)
 {
     struct store *store;
     struct sfs_recovery done = {0};
-    int error = store_open_writable(path, &store);
+    const struct store_opening how = {.writable = true, .own_links = true};
+    int error = store_open_as(path, &how, &store);
     if (error)
         return error;
     done.replayed = store_recovered(store) == STORE_REPLAYED;
     done.discarded = store_recovered(store) == STORE_DISCARDED;
     done.carried_out = store_recovered(store) == STORE_CARRIED_OUT;
-    error = check_links(path, store);
-    if (!error) {
-        done.temporaries = store_remove_temporaries(store);
-        error = unmark(path, store, &done);
-    }
+    done.temporaries = store_remove_temporaries(store);
+    error = unmark(path, store, &done);
     store_close(store);
     if (!error)
         *recovery = done;

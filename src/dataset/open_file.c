@@ -172,6 +172,7 @@ int file_open_as(const struct opening *opening, struct sfs_file **out)
     const struct store_opening how = {.found = opening->found,
                                       .writable = options->writable,
                                       .is_shared = options->writable && options->share,
+                                      .own_links = options->writable && options->own_links,
                                       .why = opening->why};
     int error = store_open_as(opening->path, &how, &store);
     if (error)

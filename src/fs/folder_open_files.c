@@ -205,8 +205,8 @@ static int commit_file(struct mounted_file *file, bool may_stay, struct stat *st
 {
     int error = together_finish(file->file, st);
     if (error && may_stay && error != -ESTALE)
-        log_error("%s: what was written could not be committed, and it stays open: %s",
-                  sfs_path(file->file), strerror(-error));
+        log_loss("%s: what was written could not be committed, and it stays open: %s",
+                 sfs_path(file->file), strerror(-error));
     return error;
 }
 
@@ -218,8 +218,8 @@ static int close_for_good(struct mounted_file *file, int failed, struct sfs_stat
     int error = sfs_close(file->file);
     error = failed && error ? error : 0;
     if (error)
-        log_error("%s: what was written last could not be committed, and is lost: %s",
-                  path ? path : file->path, strerror(-error));
+        log_loss("%s: what was written last could not be committed, and is lost: %s",
+                 path ? path : file->path, strerror(-error));
     free(path);
     return error;
 }

@@ -17,14 +17,14 @@
 #include "fs/refusal.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)
-#define SMALL_TEXT       FIRST_TEXT_BYTES
-#define MOST_TEXT_BYTES  ((size_t)256 << 20) /* of all that are not small, in all descriptors */
+#define SMALL_TEXT       sizeof(struct open_file) /* the pid, and the like: not counted */
+#define MOST_TEXT_BYTES  ((size_t)256 << 20)      /* of all others, in all descriptors */
 
 /* What is still open when the mount ends gets no release. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct open_file *open_files;
 
-static atomic_size_t large_texts; /* bytes of them */
+static atomic_size_t counted_texts; /* bytes of them */
 
 struct open_file *open_file_of(const struct fuse_file_info *info)
 {
@@ -207,7 +207,7 @@ void open_file_put(struct mount *mount, struct open_file *file)
         close(file->fd);
     sfs_snapshot_close(file->snapshot);
     if (file->counts_text)
-        atomic_fetch_sub(&large_texts, file->text_bytes);
+        atomic_fetch_sub(&counted_texts, file->text_bytes);
     free(file->text);
     free(file);
 }
@@ -225,18 +225,20 @@ static bool is_control(struct inode inode)
     return inode.entry > ENTRY_CONTROL && inode.entry < ENTRY_VIEW;
 }
 
-/* Each descriptor has its own text, as it is when it is opened: their number is the users', their size the file's. */
-static int count_text(struct mount *mount, struct open_file *file)
+/* Each descriptor has its own text, as it is when it is opened: their number is the users', their size the file's. A
+ * quarter is kept for root and who has mounted: other users cannot keep log and counters from them. */
+static int count_text(struct mount *mount, struct open_file *file, uid_t user)
 {
     size_t n = file->text ? file->text_bytes : 0;
+    size_t kept = user == 0 || user == geteuid() ? 0 : MOST_TEXT_BYTES / 4;
     if (n <= SMALL_TEXT)
         return 0;
     file->counts_text = true;
-    if (atomic_fetch_add(&large_texts, n) + n <= MOST_TEXT_BYTES)
+    if (atomic_fetch_add(&counted_texts, n) + n <= MOST_TEXT_BYTES - kept)
         return 0;
-    log_error(
-        "%s: %s: too many large texts are open: they have %zu MiB together; close some of them",
-        mount->options->file, file->node ? file->node->name : "", MOST_TEXT_BYTES >> 20);
+    log_error("%s: %s: too many texts are open: they have %zu MiB together; close some of them",
+              mount->options->file, file->node ? file->node->name : "",
+              (MOST_TEXT_BYTES - kept) >> 20);
     return -ENOMEM;
 }
 
@@ -403,7 +405,7 @@ int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, b
         return -ENOMEM;
     int error = open_content(mount, file, info->flags & O_ACCMODE, is_new);
     if (!error)
-        error = count_text(mount, file);
+        error = count_text(mount, file, fuse_req_ctx(request)->uid);
     if (error) {
         open_file_put(mount, file);
         return error;

@@ -16,7 +16,7 @@ struct open_file {
     struct inode inode;
     char *text;
     size_t text_bytes;
-    bool counts_text;              /* it is large: open.c */
+    bool counts_text;              /* it is not small: open.c */
     struct sfs_snapshot *snapshot; /* of image.h5: as long as it is open it stays as it is */
     struct directory *directory;
     int fd;                            /* of a file of the folder that is not HDF5; or -1 */

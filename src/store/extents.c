@@ -143,6 +143,7 @@ void extents_add(struct extents *extents, uint64_t start, uint64_t length)
     const struct extent *last = last_of(before), *first = first_of(rest);
     assert(!last || last->start + last->length <= start);
     assert(!first || start + length <= first->start);
+    extents->bytes += length;
     if (last && last->start + last->length == start) {
         struct extent *node = take_last(&before);
         start = node->start;
@@ -167,6 +168,7 @@ void extents_cut(struct extents *extents, uint64_t start, uint64_t length)
     uint64_t node_start = node->start, node_end = node->start + node->length;
     assert(node_start <= start && start + length <= node_end);
     take_out(extents, node);
+    extents->bytes -= length;
     if (node_start < start)
         before = join(before, take_spare(extents, node_start, start - node_start));
     if (start + length < node_end)
@@ -215,6 +217,7 @@ void extents_move_first(struct extents *extents, struct extents *from)
     struct extent *node = take_first(&from->root);
     uint64_t start = node->start, length = node->length;
     from->n--;
+    from->bytes -= length;
     give_spare(extents, node);
     extents_add(extents, start, length);
 }
@@ -226,7 +229,7 @@ void extents_move(struct extents *extents, struct extents *from)
 }
 
 /* All of a subtree; *end: of what lies before it, then of the last one in it. */
-static void check(const struct extent *node, uint64_t *end)
+static void check(const struct extent *node, uint64_t *end, uint64_t *bytes)
 {
     struct extent updated = *node;
     update(&updated);
@@ -234,18 +237,20 @@ static void check(const struct extent *node, uint64_t *end)
     SANE(!node->left || node->left->priority <= node->priority);
     SANE(!node->right || node->right->priority <= node->priority);
     if (node->left)
-        check(node->left, end);
+        check(node->left, end, bytes);
     SANE(node->start > *end || (node->start == 0 && *end == 0));
     *end = node->start + node->length;
+    *bytes += node->length;
     if (node->right)
-        check(node->right, end);
+        check(node->right, end, bytes);
 }
 
 void extents_check(const struct extents *extents)
 {
-    uint64_t end = 0;
+    uint64_t end = 0, bytes = 0;
     if (SANITY && extents->root)
-        check(extents->root, &end);
+        check(extents->root, &end, &bytes);
+    SANE(bytes == extents->bytes);
 }
 
 void extents_clear(struct extents *extents)
@@ -258,4 +263,5 @@ void extents_clear(struct extents *extents)
         free(node);
     }
     extents->n_spare = 0;
+    extents->bytes = 0;
 }

@@ -13,6 +13,7 @@ struct extent;
 struct extents {
     struct extent *root;
     size_t n;             /* extents */
+    uint64_t bytes;       /* of all of them */
     struct extent *spare; /* nodes for operations that must not fail */
     size_t n_spare;
     uint64_t random;

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/links_of_others.h"
 #include "common/log.h"
 #include "common/thread.h"
 #include "store/private.h"
@@ -40,7 +41,21 @@ struct store *file_new(const char *path, bool writable)
     return store;
 }
 
-int file_open(struct store *store)
+/* Whoever may not write the file must not have chosen it. */
+static int check_links(const struct store *store)
+{
+    uid_t user;
+    int error = links_check(store->path, &store->st, &user);
+    if (error == -EPERM)
+        store_say(store, NULL,
+                  "a symbolic link of user %u leads to a file of user %u: name that file itself",
+                  (unsigned)user, (unsigned)store->st.st_uid);
+    else if (error)
+        store_say(store, NULL, "%s", strerror(-error));
+    return error;
+}
+
+int file_open(struct store *store, bool own_links)
 {
     /* O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on files. */
     int access = store->writable ? O_RDWR : O_RDONLY;
@@ -61,6 +76,8 @@ int file_open(struct store *store)
     /* The file may have grown or shrunk before the lock was taken. */
     if (fstat(store->fd, &store->st) < 0)
         return -errno;
+    if (own_links && (error = check_links(store)) < 0)
+        return error;
     store->committed_end = (uint64_t)store->st.st_size;
     atomic_store(&store->end, store->committed_end);
     error = store->found ? 0 : place_keep_name(store);
@@ -136,12 +153,13 @@ static int open_store(const char *path, const struct store_opening *how, struct 
     store->found = how->found;
     store->is_shared = how->is_shared;
     store->why = how->why;
-    int error = file_open(store);
+    int error = file_open(store, how->own_links && !how->found);
     if (!error)
         error = how->is_shared ? begin_shared(store, &has_journal) : begin_alone(store);
     if (!error && has_journal) {
         store_close(store);
-        const struct store_opening alone = {.found = how->found, .writable = true, .why = how->why};
+        const struct store_opening alone = {
+            .found = how->found, .writable = true, .own_links = how->own_links, .why = how->why};
         error = open_store(path, &alone, out);
         if (!error && (error = store_end_writing(*out)) < 0)
             store_close(*out);

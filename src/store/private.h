@@ -212,8 +212,9 @@ int share_look(const struct store *store, struct follow_state *state);
 /* lock.c: flock(2) without waiting. */
 int file_try_lock(int fd, int operation);
 
-/* open.c: opens the file and takes its lock, unless it is followed; finds its place. */
-int file_open(struct store *store);
+/* open.c: opens the file and takes its lock, unless it is followed; finds its place. own_links: as struct store_opening
+ * has it. */
+int file_open(struct store *store, bool own_links);
 
 /* follow_commits.c: store_open_as of what is followed. */
 int follow_open(const char *path, const struct store_opening *how, struct store **store);

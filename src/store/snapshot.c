@@ -6,7 +6,11 @@
  *
  * Space that a commit frees is held back for the newest snapshot that needs it. When that is closed
  * the next older one that needs it gets it, and after that it is free. What was allocated after a
- * snapshot is no affair of it: it never holds back more than its own size. */
+ * snapshot is no affair of it: it never holds back more than its own size.
+ *
+ * Who opens one between the same two commits as others gets theirs. What all of them take is limited, as their number
+ * is that of readers: the oldest are given up for it, but the newest never. One that is given up is in no list, holds
+ * nothing back, and reads as an error. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +20,10 @@
 #include "common/thread.h"
 #include "store/private.h"
 
-#define MOST_KEPT ((size_t)65536) /* pages of all snapshots of a store: 256 MiB */
+/* Of all snapshots of a store: */
+#define MOST_KEPT   ((size_t)65536)       /* pages: 256 MiB */
+#define MOST_RANGES ((size_t)1 << 21)     /* holes, and what is held back: 128 MiB */
+#define LITTLE_HELD ((uint64_t)256 << 20) /* bytes; more only up to half of the file */
 
 struct kept {
     uint64_t number;
@@ -26,12 +33,16 @@ struct kept {
 
 struct store_snapshot {
     struct store *store;
-    struct store_snapshot *prev, *next; /* under the store's lock `change`, as is held */
-    uint64_t end;
-    struct extents holes;
+    /* Under the store's lock `change`: */
+    struct store_snapshot *prev, *next;
+    unsigned users;
+    bool is_past; /* there was a commit since */
     struct extents held;
-    pthread_rwlock_t lock; /* for reading while bytes are read, for writing while a page is kept */
-    struct kept *kept;     /* by number; under lock, as is lost */
+    uint64_t end;
+    pthread_rwlock_t
+        lock; /* for reading while bytes are read, for writing while what follows is changed */
+    struct extents holes;
+    struct kept *kept; /* by number */
     bool lost;
 };
 
@@ -88,11 +99,6 @@ static void hand_down(struct store *store, struct store_snapshot *snapshot, stru
     extents_clear(&rest);
 }
 
-void snapshots_free_pending(struct store *store)
-{
-    hand_down(store, store->snapshots, &store->pending);
-}
-
 static void forget_kept(struct store_snapshot *snapshot)
 {
     struct kept *kept, *next;
@@ -129,28 +135,78 @@ static bool keep_page(struct store_snapshot *snapshot, uint64_t number)
     return done;
 }
 
-/* An error is not the commit's: the snapshot is lost. */
-static void keep_pages(struct store_snapshot *snapshot)
+/* ---- Giving up ---- */
+
+/* The caller holds `change`, and nobody reads. */
+static void leave(struct store_snapshot *snapshot)
 {
-    const struct page *page, *next;
+    struct store *store = snapshot->store;
+    hand_down(store, snapshot->next, &snapshot->held);
+    DL_DELETE(store->snapshots, snapshot);
+    forget_kept(snapshot);
+    extents_clear(&snapshot->held);
+    extents_clear(&snapshot->holes);
+}
+
+static void give_up(struct store_snapshot *snapshot, const char *why)
+{
+    log_warning("%s: an image that is being read is given up: %s", store_path(snapshot->store),
+                why);
     pthread_rwlock_wrlock(&snapshot->lock);
-    HASH_ITER (hh, snapshot->store->pages, page, next) {
-        if (!snapshot->lost && !keep_page(snapshot, page->number)) {
-            log_warning("%s: an image that is being read is given up: too much was changed since "
-                        "it was opened",
-                        store_path(snapshot->store));
-            snapshot->lost = true;
-            forget_kept(snapshot);
-        }
-    }
+    snapshot->lost = true;
+    leave(snapshot);
     pthread_rwlock_unlock(&snapshot->lock);
 }
 
+/* What only the oldest has held back is free then. */
+static void limit_all(struct store *store)
+{
+    const struct store_snapshot *each;
+    size_t ranges = 0;
+    uint64_t held = 0, half = store_size(store) / 2;
+    uint64_t most_held = half > LITTLE_HELD ? half : LITTLE_HELD;
+    DL_FOREACH (store->snapshots, each) {
+        ranges += each->holes.n + each->held.n;
+        held += each->held.bytes;
+    }
+    while ((ranges > MOST_RANGES || held > most_held) && store->snapshots->next) {
+        struct store_snapshot *oldest = store->snapshots->prev;
+        const char *why = held > most_held ? "all that are open hold back too much space"
+                                           : "all that are open take too much memory";
+        ranges -= oldest->holes.n + oldest->held.n;
+        held -= oldest->held.bytes;
+        give_up(oldest, why);
+    }
+}
+
+/* ---- Commits ---- */
+
+static bool keep_pages(struct store_snapshot *snapshot)
+{
+    const struct page *page, *next;
+    bool done = true;
+    pthread_rwlock_wrlock(&snapshot->lock);
+    HASH_ITER (hh, snapshot->store->pages, page, next)
+        done = done && keep_page(snapshot, page->number);
+    pthread_rwlock_unlock(&snapshot->lock);
+    return done;
+}
+
+/* An error is not the commit's: the snapshot is lost. */
 void snapshots_keep(struct store *store)
 {
-    struct store_snapshot *snapshot;
-    DL_FOREACH (store->snapshots, snapshot)
-        keep_pages(snapshot);
+    struct store_snapshot *snapshot, *next;
+    DL_FOREACH_SAFE (store->snapshots, snapshot, next)
+        if (!keep_pages(snapshot))
+            give_up(snapshot, "too much was changed since it was opened");
+}
+
+void snapshots_free_pending(struct store *store)
+{
+    if (store->snapshots)
+        store->snapshots->is_past = true;
+    hand_down(store, store->snapshots, &store->pending);
+    limit_all(store);
 }
 
 /* ---- Opening and closing ---- */
@@ -184,17 +240,14 @@ static int find_holes(struct store_snapshot *snapshot)
 
 static void destroy(struct store_snapshot *snapshot)
 {
-    forget_kept(snapshot);
     extents_clear(&snapshot->holes);
     extents_clear(&snapshot->held);
     pthread_rwlock_destroy(&snapshot->lock);
     free(snapshot);
 }
 
-/* The caller holds `change`. */
-static int take(struct store_snapshot *snapshot)
+static int check_state(const struct store *store)
 {
-    struct store *store = snapshot->store;
     if (store->temporary || (store->committed_end == 0 && atomic_load(&store->commits) == 0))
         return -ENOENT;
     if (store->is_following) {
@@ -207,28 +260,43 @@ static int take(struct store_snapshot *snapshot)
                   store_path(store));
         return -EIO;
     }
-    int error = find_holes(snapshot);
-    if (error)
-        return error;
+    return 0;
+}
+
+/* The caller holds `change`. */
+static int take(struct store *store, struct store_snapshot **out)
+{
+    int error = check_state(store);
+    struct store_snapshot *snapshot = error ? NULL : calloc(1, sizeof(*snapshot));
+    if (!snapshot)
+        return error ? error : -ENOMEM;
+    snapshot->store = store;
+    snapshot->users = 1;
     snapshot->end = store->committed_end;
+    thread_init_lock(&snapshot->lock);
+    error = find_holes(snapshot);
+    if (error) {
+        destroy(snapshot);
+        return error;
+    }
     DL_PREPEND(store->snapshots, snapshot);
+    limit_all(store);
+    *out = snapshot;
     return 0;
 }
 
 int store_snapshot_open(struct store *store, struct store_snapshot **out)
 {
-    struct store_snapshot *snapshot = calloc(1, sizeof(*snapshot));
-    if (!snapshot)
-        return -ENOMEM;
-    snapshot->store = store;
-    thread_init_lock(&snapshot->lock);
+    int error = 0;
     pthread_mutex_lock(&store->change);
-    int error = take(snapshot);
+    struct store_snapshot *newest = store->snapshots;
+    if (newest && !newest->is_past) {
+        newest->users++;
+        *out = newest;
+    } else {
+        error = take(store, out);
+    }
     pthread_mutex_unlock(&store->change);
-    if (error)
-        destroy(snapshot);
-    else
-        *out = snapshot;
     return error;
 }
 
@@ -238,11 +306,12 @@ void store_snapshot_close(struct store_snapshot *snapshot)
         return;
     struct store *store = snapshot->store;
     pthread_mutex_lock(&store->change);
-    hand_down(store, snapshot->next, &snapshot->held);
-    DL_DELETE(store->snapshots, snapshot);
-    forget_kept(snapshot);
+    bool is_last = --snapshot->users == 0;
+    if (is_last && !snapshot->lost)
+        leave(snapshot);
     pthread_mutex_unlock(&store->change);
-    destroy(snapshot);
+    if (is_last)
+        destroy(snapshot);
 }
 
 /* ---- Reading ---- */

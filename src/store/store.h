@@ -47,6 +47,10 @@ struct store_opening {
      * -EBUSY, as its journal would be made elsewhere. */
     bool is_shared;
 
+    /* With writable, not with found: -EPERM: a symbolic link of a user who is neither root, nor this one, nor the owner
+     * of the file leads to it; -ESTALE: the path leads to another file by now. Nothing is changed then. */
+    bool own_links;
+
     /* Takes what would be logged as errors, of which the last one counts, as long as only the one
      * who opens it knows the store: until store_opened or store_close. NULL: it is logged. */
     struct why *why;
@@ -472,7 +476,8 @@ int store_settle(struct store *store);
 
 /* The committed state of a store as it was when the snapshot was made, while the store goes on. The
  * space that it needs is not used again, and bytes that a commit changes in place are kept for it.
- * Free space of a store that is written reads as zeros. Must be closed before the store. -ENOENT: nothing is
+ * Those that are opened between the same two commits are one. Free space of a store that is written
+ * reads as zeros. Must be closed before the store. -ENOENT: nothing is
  * committed yet; -EOPNOTSUPP: it is followed; -EIO: the last commit is not carried out yet, the disk
  * failed; -ENOMEM. Opening and closing count as changes of space, like store_allocate. */
 struct store_snapshot;
@@ -482,9 +487,9 @@ void store_snapshot_close(struct store_snapshot *snapshot);
 /* Where it ends, in bytes. */
 uint64_t store_snapshot_size(const struct store_snapshot *snapshot);
 
-/* Reads exactly n bytes. -EINVAL: they do not lie in it; -EIO; -ESTALE: more was changed in place
- * since than is kept (256 MiB, of all snapshots of the store) or could be kept, and it is lost; or as of
- * store_read. */
+/* Reads exactly n bytes. -EINVAL: they do not lie in it; -EIO; -ESTALE: it is lost, as more was changed in place
+ * since than is kept (256 MiB, of all snapshots of the store) or could be kept, or as newer ones were opened and all
+ * have 2,097,152 ranges of space, or hold back more than half of the file and 256 MiB; or as of store_read. */
 int store_snapshot_read(struct store_snapshot *snapshot, uint64_t address, void *buffer, size_t n);
 
 /* How long the committed state is, in bytes. */

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import struct
@@ -19,7 +20,7 @@ import pytest
 
 import sparse_files
 from compare import selected
-from conftest import BUILD, START_SECONDS, TOP, wait_until
+from conftest import BUILD, START_SECONDS, TOP, let_in, wait_until
 from test_worker import is_sanitized
 
 sys.path.insert(0, str(TOP / "tests/malformed"))
@@ -973,11 +974,54 @@ def test_texts_of_open_descriptors(mounts, tmp_path):
         for _ in range(300):
             opened.append(os.open(text, os.O_RDONLY))
     assert error.value.errno == errno.ENOMEM and len(opened) > 100
-    assert "g: too many large texts are open" in mount.log()
+    assert "g: too many texts are open" in mount.log()
     for descriptor in opened:
         os.close(descriptor)
     wait_until(lambda: can_be_opened(text))
     assert text.read_bytes() == content
+
+
+HOLD_OPEN = """
+import os, resource, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+opened = 0
+try:
+    for opened in range(2 * 256 * 2**20 // int(sys.argv[2])):
+        os.open(sys.argv[1], os.O_RDONLY)
+    print(opened, 0, flush=True)
+except OSError as error:
+    print(opened, error.errno, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has two users")
+def test_small_texts_of_open_descriptors(mounts, tmp_path):
+    """They are counted, too. What others have open leaves who has mounted room for his own."""
+    path = tmp_path / "links.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["g/0"] = h5py.ExternalLink("../0", "/" + "\1" * 10000)
+    let_in(tmp_path)
+    mount = mounts(path, "ro", "allow_other", expect_log=True)
+    text = mount / "g/group.json"
+    n = len(text.read_bytes())
+    assert 32 * KIB < n < 64 * KIB
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2 * 256 * MIB // n:
+        pytest.skip("a program may not open so many files")
+    with subprocess.Popen([sys.executable, "-c", HOLD_OPEN, text, str(n)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as other:
+        try:
+            opened, error = map(int, other.stdout.readline().split())
+            assert error == errno.ENOMEM and 190 * MIB // n <= opened <= 192 * MIB // n
+            assert "g: too many texts are open: they have 192 MiB together" in mount.log()
+            assert len(text.read_bytes()) == n
+            assert (mount / ".sparsefs/stats.json").read_bytes()
+        finally:
+            other.kill()
 
 
 def can_be_opened(path):

@@ -636,7 +636,7 @@ def test_copies_by_links_of_others_show_no_more_than_folders_do(path, way):
         os.chmod(closed, 0o700)
         assert mode_of(command) == 0o600
         os.chown(closed / "other.h5", NOBODY, NOBODY)
-        assert mode_of(command) == 0o644  # his own
+        assert mode_of(command) == 0o600  # his own: who else has renamed his link?
         os.chown(closed / "other.h5", 0, 0)
     os.chown(link, 0, 0, follow_symlinks=False)
     assert mode_of("repack") == 0o644  # root's own link
@@ -978,6 +978,33 @@ def test_links_of_others_to_what_is_recovered(path, tmp_path):
     assert f"{link}: a symbolic link of user {NOBODY} leads to a file of user 0: name that file itself" in done.stderr
     os.chown(link, 0, 0, follow_symlinks=False)
     assert recover().returncode == 0 and not left.exists()
+
+
+@pytest.mark.parametrize("command", ["recover", "import", "create"])
+def test_links_of_others_to_what_has_a_journal(mounts, path, tmp_path, command):
+    """It is carried out, or ended, for nobody but who may write the file: the way to it is judged before."""
+    source = tmp_path / "source.h5"
+    with h5py.File(source, "w") as file:
+        file["x"] = np.arange(4)
+    journal, folder = leave_journal(mounts, path), path.parent
+    left, before = journal.read_bytes(), path.read_bytes()
+    names = sorted(os.listdir(folder))
+    link = tmp_path / "link.h5"
+    link.symlink_to(path)
+
+    def run():
+        arguments = {"recover": [link], "import": [f"{source}:/x", f"{link}:/x"],
+                     "create": [link, "/new", "--dims", "3", "--dtype", "u1"]}[command]
+        return subprocess.run([BUILD / "sparsectl", command, *arguments], capture_output=True, text=True,
+                              timeout=60, check=False)
+
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    done = run()
+    assert done.returncode == 1
+    assert f"{link}: a symbolic link of user {NOBODY} leads to a file of user 0: name that file itself" in done.stderr
+    assert path.read_bytes() == before and journal.read_bytes() == left and sorted(os.listdir(folder)) == names
+    os.chown(link, 0, 0, follow_symlinks=False)
+    assert run().returncode == 0 and not journal.exists()
 
 
 SWAP = """

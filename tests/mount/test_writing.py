@@ -1418,6 +1418,39 @@ def test_errors_of_commits_are_told(mounts, full_disk):
         assert (again / f"d/frames/{n}.raw").read_bytes() == new_content(128 * 128 * 2, n)
 
 
+def test_who_reads_does_not_keep_errors_of_commits_from_the_log(mounts, full_disk):
+    """By many lines about damaged chunks, before, meanwhile and afterwards."""
+    with h5py.File(full_disk, "a") as file:
+        bad = file.create_dataset("bad", data=np.zeros((1000, 4, 4), "u2"), chunks=(1, 4, 4), compression="gzip")
+        places = [bad.id.get_chunk_info(n) for n in range(1000)]
+    with open(full_disk, "r+b") as file:
+        for place in places:
+            file.seek(place.byte_offset)
+            file.write(bytes(place.size))
+    mount = mounts(full_disk, "rw,commit_interval=1", expect_log=True)
+    told = mount / ".sparsefs/log"
+
+    def flood():
+        for n in range(1000):
+            with refused(errno.EIO):
+                (mount / f"bad/frames/{n}.raw").read_bytes()
+
+    flood()
+    for n in range(20):
+        (mount / f"d/frames/{n}.raw").write_bytes(new_content(128 * 128 * 2, n))
+    deadline = time.monotonic() + START_SECONDS
+    while "could not be committed" not in told.read_text():
+        assert time.monotonic() < deadline
+        flood()
+    assert "could not be committed: No space left" in mount.log()
+    subprocess.run(["mount", "-o", "remount,size=8m", full_disk.parent], check=True)
+    do(f"sync {mount.root}")
+    flood()
+    flood()
+    lines = [line for line in told.read_text().splitlines() if "lines of the log" not in line]
+    assert "could not be committed: No space left" in lines[0] and all("/bad" in line for line in lines[-1000:])
+
+
 def test_the_daemon_says_that_the_last_commit_failed(mounts, full_disk):
     mount = mounts(full_disk, "rw,commit_interval=0", expect_log=True)
     for n in range(20):

@@ -243,6 +243,101 @@ static void space_is_used_again_after_the_last_snapshot(void **state)
     store_close(store);
 }
 
+static void snapshots_of_one_commit_are_one(void **state)
+{
+    (void)state;
+    struct store_snapshot *first, *second, *third;
+    struct store *store = new_store("one", 5000);
+    unsigned char byte = 1;
+    uint64_t address;
+    assert_int_equal(store_commit(store), 0);
+    assert_int_equal(store_snapshot_open(store, &first), 0);
+    assert_int_equal(store_write(store, 17, &byte, 1), 0);
+    assert_int_equal(store_snapshot_open(store, &second), 0);
+    assert_ptr_equal(first, second);
+    assert_int_equal(store_free(store, 0, 1000), 0);
+    assert_int_equal(store_commit(store), 0);
+    assert_int_equal(store_snapshot_open(store, &third), 0);
+    assert_ptr_not_equal(first, third);
+    store_snapshot_close(first);
+    assert_int_equal(store_snapshot_read(second, 17, &byte, 1), 0);
+    assert_int_equal(byte, 0);
+    assert_int_equal(store_allocate(store, 1000, &address), 0);
+    assert_int_equal(address, 5000); /* the second still needs what was freed */
+    store_snapshot_close(second);
+    assert_int_equal(store_allocate(store, 1000, &address), 0);
+    assert_int_equal(address, 0);
+    store_snapshot_close(third);
+    store_close(store);
+}
+
+/* ---- The oldest give way to others ---- */
+
+#define MANY 80
+
+/* They can all be read, or those before one that can cannot. Returns how many can, and closes all. */
+static int close_all(struct store_snapshot *snapshots[MANY])
+{
+    int n = 0;
+    for (int i = 0; i < MANY; i++) {
+        unsigned char byte;
+        int error = store_snapshot_read(snapshots[i], 0, &byte, 1);
+        assert_int_equal(error, error && n == 0 ? -ESTALE : 0);
+        n += !error;
+        store_snapshot_close(snapshots[i]);
+    }
+    return n;
+}
+
+/* What is written anew after each, and all of it needed by one: the file does not grow with their number. */
+static void snapshots_hold_back_a_limited_space(void **state)
+{
+    (void)state;
+    struct store_snapshot *snapshots[MANY];
+    uint64_t head, n = (uint64_t)16 << 20, address;
+    unsigned char byte;
+    log_quietly();
+    struct store *store = new_store("held", 1);
+    assert_int_equal(store_allocate(store, n, &address), 0);
+    assert_int_equal(store_commit(store), 0);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(store_snapshot_open(store, &snapshots[i]), 0);
+        assert_int_equal(store_free(store, address, n), 0);
+        assert_int_equal(store_allocate(store, n, &address), 0);
+        byte = (unsigned char)i;
+        assert_int_equal(store_write(store, address, &byte, 1), 0);
+        assert_int_equal(store_commit(store), 0);
+        head = address;
+    }
+    assert_true(store_committed_size(store) <= ((uint64_t)256 << 20) + 4 * n);
+    assert_int_equal(store_read(store, head, &byte, 1), 0);
+    assert_int_equal(byte, MANY - 1);
+    assert_in_range(close_all(snapshots), 15, 17);
+    assert_int_equal(store_allocate(store, n, &address), 0);
+    assert_true(address < head || address < n + 4096); /* it is all free again */
+    store_close(store);
+}
+
+/* Those of a file with many holes. */
+static void snapshots_take_a_limited_memory(void **state)
+{
+    (void)state;
+    enum { HOLES = 40000 };
+    struct store_snapshot *snapshots[MANY];
+    log_quietly();
+    struct store *store = new_store("holes", 2 * HOLES);
+    for (uint64_t i = 1; i < HOLES; i++)
+        assert_int_equal(store_free(store, 2 * i, 1), 0);
+    for (int i = 0; i < MANY; i++) {
+        unsigned char byte = (unsigned char)i;
+        assert_int_equal(store_write(store, 0, &byte, 1), 0);
+        assert_int_equal(store_commit(store), 0);
+        assert_int_equal(store_snapshot_open(store, &snapshots[i]), 0);
+    }
+    assert_in_range(close_all(snapshots), 50, 53);
+    store_close(store);
+}
+
 /* More than 256 MiB changed in place: the commit goes on, the reader is told. */
 static void a_snapshot_gives_way_to_the_writer(void **state)
 {
@@ -380,6 +475,9 @@ TEST_MAIN(cmocka_unit_test(snapshots_of_a_file_stay_as_they_are),
           cmocka_unit_test(snapshots_of_an_image_stay_as_they_are),
           cmocka_unit_test(a_new_one_has_none_before_its_first_commit),
           cmocka_unit_test(space_is_used_again_after_the_last_snapshot),
+          cmocka_unit_test(snapshots_of_one_commit_are_one),
+          cmocka_unit_test(snapshots_hold_back_a_limited_space),
+          cmocka_unit_test(snapshots_take_a_limited_memory),
           cmocka_unit_test(a_snapshot_gives_way_to_the_writer),
           cmocka_unit_test(a_store_that_is_read_is_its_own_snapshot),
           cmocka_unit_test(snapshots_of_a_file_are_taken_under_load),

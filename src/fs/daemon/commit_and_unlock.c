@@ -101,8 +101,8 @@ void commits_in_background(struct commits *commits)
     end_commit(commits);
     if (!error)
         return;
-    log_error("%s: what was written could not be committed: %s", sfs_path(commits->file),
-              strerror(-error));
+    log_loss("%s: what was written could not be committed: %s", sfs_path(commits->file),
+             strerror(-error));
     pthread_mutex_lock(&commits->lock);
     commits->failures++;
     commits->error = error;

@@ -5,9 +5,10 @@
 
 #include <stdio.h>
 
-#define MESSAGES_MOST 1000
+#define MESSAGES_MOST   1000
+#define MESSAGES_LOSSES 100 /* besides: of log_loss */
 
-/* Forgets the oldest one where there are MESSAGES_MOST, and the line itself for want of memory. */
+/* Forgets the oldest one where there are so many, and the line itself for want of memory. */
 void messages_add(int level, const char *line);
 
 /* Writes them, oldest first: a line each, with time (RFC 3339, of UTC) and level. */

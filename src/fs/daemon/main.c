@@ -56,7 +56,7 @@ static void write_line(int level, const char *line)
 }
 
 /* Whoever may read can have errors said as often as he likes. .sparsefs/log, which is bounded, has also those that
- * were too many for the log. */
+ * were too many for the log. That what was written is lost takes nothing of what they may take. */
 static void log_line(int level, const char *line)
 {
     char again[LOG_MOST_LINE + 64], left[64];
@@ -66,7 +66,8 @@ static void log_line(int level, const char *line)
         uint64_t now = clock_now();
         pthread_mutex_lock(&rate_lock);
         bool is_said = !log_rate_repeats(&rate, now, line, &repeated);
-        is_written = is_said && is_written && log_rate_allows(&rate, now, &left_out);
+        if (level > LOG_CRIT)
+            is_written = is_said && is_written && log_rate_allows(&rate, now, &left_out);
         pthread_mutex_unlock(&rate_lock);
         if (!is_said)
             return;

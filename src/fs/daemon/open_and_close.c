@@ -79,6 +79,6 @@ int daemon_close_file(struct sfs_file *file, bool is_writable, int status)
     int error = sfs_close(file);
     if (!error || !is_writable)
         return status;
-    log_error("what was written last could not be committed: %s", strerror(-error));
+    log_loss("what was written last could not be committed: %s", strerror(-error));
     return status == EXIT_DONE ? EXIT_SYSTEM : status;
 }
