@@ -396,6 +396,65 @@ def test_user_mounts_by_fstab(machine, source):
         machine.check(*NOBODY, "mount", mnt)
 
 
+# In another mount namespace
+
+
+@contextlib.contextmanager
+def other_namespace(machine, make, fill):
+    """The file of a mount namespace which the command make makes, and in which the shell command fill has been run."""
+    process = machine.start(*make, "sh", "-c", f"{fill} && touch /run/filled && cat /proc/self/stat >/run/stat && "
+                            "exec sleep 3600")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while machine.run("test", "-s", "/run/stat").returncode != 0:
+            if process.poll() is not None:
+                pytest.skip("no such namespaces here")
+            assert time.monotonic() < deadline
+        parent = machine.check("cut", "-d ", "-f4", "/run/stat").stdout.strip()
+        machine.check("rm", "/run/stat")
+        yield f"/proc/{parent}/ns/mnt"
+    finally:
+        if process.poll() is None:
+            kill_started(process)
+
+
+def test_mount_in_another_namespace(machine, source):
+    mnt = machine.directory()
+    with other_namespace(machine, ["unshare", "--mount"], "true") as namespace:
+        inside = ["nsenter", f"--mount={namespace}", "--"]
+        for mount, umount in (["mount", "-t", "sparsefs"], ["umount"]), (["mount.sparsefs"], ["umount.sparsefs"]):
+            machine.check(*mount, "-N", namespace, "-o", "ro", source, mnt)
+            assert machine.mounted(mnt) is None
+            assert frame_as_list(machine, mnt, 2, *inside) == list(range(60, 90))
+            pid = machine.check(*inside, "cat", f"{mnt}/.sparsefs/pid").stdout.strip()
+            machine.check(*umount, "-N", namespace, mnt)
+            assert not machine.alive(pid)
+        for wrong in "/run", "/proc/self/ns/net", "/run/none", source:
+            assert machine.run("mount.sparsefs", "-N", wrong, source, mnt).returncode == 32
+
+
+@pytest.mark.parametrize("make", [
+    pytest.param([*NOBODY, "unshare", "--user", "--map-root-user", "--mount"], id="user"),
+    pytest.param(["unshare", "--mount", "sh", "-c", 'cd /run/root && pivot_root . . && umount -l . && exec "$@"', "sh"],
+                 id="container")])
+def test_no_program_is_run_from_the_namespace_of_another_user(machine, source, make):
+    """He has put his own in the place of every one that root could run there."""
+    machine.check("sh", "-c", "mkdir -p /run/evil /run/root /run/mnt && chmod 777 /run /run/evil")
+    machine.check("sh", "-c", "mount -t overlay none /run/root -o lowerdir=/run/evil:/ && "
+                  f"for folder in /run /proc {install_directory('mountdir')} {install_directory('bindir')}; do "
+                  "mount --rbind $folder /run/root/$folder; done")
+    helpers = [install_directory("mountdir") / f"{action}.sparsefs" for action in ("mount", "umount")]
+    programs = [install_directory("bindir") / "sparsefs", *helpers]
+    machine.check("sh", "-c", "printf '#!/bin/sh\\ntouch /run/ran\\n' >/run/evil/program && chmod 755 /run/evil/program")
+    fill = " && ".join(f"mount --bind /run/evil/program {program}" for program in programs)
+    with other_namespace(machine, make, fill) as namespace:
+        for command in (["mount", "-N", namespace, "-t", "sparsefs", source, "/run/mnt"],
+                        [helpers[0], "-N", namespace, source, "/run/mnt"], [helpers[1], "-N", namespace, "/run/mnt"]):
+            done = machine.run(*command)
+            assert done.returncode == 32 and "not entered: the mount namespace" in done.stderr, done
+        assert machine.run("test", "-e", "/run/ran").returncode != 0
+
+
 # Unmounting
 
 
