@@ -9,7 +9,8 @@ struct process_status {
     char name[64];
     uid_t uid; /* the real one */
     bool
-        was_killed; /* SIGKILL is pending, as for any signal that ends it; or it has ended except for some threads */
+        was_killed; /* SIGKILL is pending, as for any signal that ends it; or it has ended, except for threads of
+                      * which that can be said. Its main thread alone may end, and the others go on. */
 };
 
 /* false: it is not there, or may not be looked at. */
