@@ -520,20 +520,29 @@ def test_umount_of_a_busy_mount(machine, source):
             assert time.monotonic() < deadline
         done = machine.run("umount", mnt)
         assert done.returncode == 32
-        assert re.fullmatch(r"umount: /run/mnt: target is busy\.\n", done.stderr)
+        assert re.fullmatch(r"umount\S*: /run/mnt: target is busy\n", done.stderr)
         assert machine.alive(machine.daemon(mnt))
     finally:
         kill_started(holder)
     machine.check("umount", mnt)
 
 
-def test_umount_of_a_mount_that_is_busy_for_a_moment(machine, source, tmp_path):
-    """As readahead keeps it that is still under way when a file is closed. Here whoever is in it leaves when umount(8)
-    has said so."""
+def helper_with(machine, before, after):
+    """umount.sparsefs whose root does before and after each umount(2) what these shell commands do."""
+    program = install_directory("bindir") / "sparsefs"
+    machine.check("sh", "-c", "mkdir -p /run/with && cat >/run/with/sparsefs && chmod 755 /run/with/sparsefs && "
+                  'sed "s|^sparsefs=.*|sparsefs=/run/with/sparsefs|" "$(command -v umount.sparsefs)" '
+                  ">/run/with/umount.sparsefs && chmod 755 /run/with/umount.sparsefs",
+                  input=f"#!/bin/sh\n[ \"$4\" = unmount ] || exec {program} \"$@\"\n"
+                        f"{before}\n{program} \"$@\"\ncode=$?\n{after}\nexit $code\n")
+    return "/run/with/umount.sparsefs"
+
+
+def test_umount_of_a_mount_that_is_busy_for_a_moment(machine, source):
+    """As readahead keeps it that is still under way when a file is closed. Here whoever is in it leaves when it has been
+    found busy."""
     mnt = machine.directory()
-    (tmp_path / "umount").write_text(f"#!/bin/sh\n{shutil.which('umount')} \"$@\"\ncode=$?\n"
-                                     "kill $(cat /run/inside)\nexit $code\n")
-    (tmp_path / "umount").chmod(0o755)
+    helper = helper_with(machine, "", "kill $(cat /run/inside)")
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
     holder = machine.start("sh", "-c", f"cd {mnt} && echo $$ >/run/inside.new && mv /run/inside.new /run/inside && "
                            "exec sleep 3600")
@@ -541,27 +550,45 @@ def test_umount_of_a_mount_that_is_busy_for_a_moment(machine, source, tmp_path):
         deadline = time.monotonic() + SECONDS
         while machine.run("test", "-e", "/run/inside").returncode != 0:
             assert time.monotonic() < deadline
-        machine.check("sh", "-c", f"PATH={tmp_path}:$PATH exec umount.fuse.sparsefs {mnt}")
+        machine.check(helper, mnt)
         assert machine.mounted(mnt) is None
     finally:
         kill_started(holder)
 
 
-def test_umount_does_not_go_on_to_what_is_mounted_below(machine, source, tmp_path):
-    """Somebody else unmounts it while umount(8) fails: the next try would be at another mount."""
+def test_umount_does_not_go_on_to_what_is_mounted_below(machine, source):
+    """Somebody else unmounts it while umount(2) fails: the next try would be at another mount."""
     mnt = machine.directory()
-    (tmp_path / "umount").write_text(f"#!/bin/sh\n{shutil.which('umount')} \"$@\"\nexit 32\n")
-    (tmp_path / "umount").chmod(0o755)
+    helper = helper_with(machine, "", "exit 32")
     machine.check("cp", source, "/run/other.h5")
     other = machine.directory("/run/other")
     for file, point in (source, mnt), ("/run/other.h5", other):
         machine.check("mount", "-t", "sparsefs", "-o", "ro", file, point)
     machine.check("mount", "--bind", other, mnt)
-    done = machine.run("sh", "-c", f"PATH={tmp_path}:$PATH exec umount.fuse.sparsefs {mnt}")
+    done = machine.run(helper, mnt)
     assert done.returncode == 32
     assert machine.mounted(mnt)[1] == str(source)
     for point in mnt, other:
         machine.check("umount", point)
+
+
+@pytest.mark.parametrize("there", ["link", "mount"])
+def test_umount_of_a_mount_point_that_is_exchanged(machine, source, there):
+    """At the last moment, by who owns the folder and has a mount namespace in which nothing is mounted there."""
+    victim = machine.directory("/run/victim")
+    machine.directory("/run/p/mnt")
+    for point in victim, machine.directory("/run/p/mount"):
+        machine.check("mount", "-t", "tmpfs", "none", point)
+    machine.check("sh", "-c", f"ln -s {victim} /run/p/link && chown 65534 /run/p && cat >/run/exchange.py", input=(
+        "import ctypes, sys\n"
+        f"sys.exit(ctypes.CDLL(None).renameat2(-100, b'/run/p/mnt', -100, b'/run/p/{there}', 2))\n"))
+    machine.check("mount.sparsefs", "-o", "ro", source, "/run/p/mnt")
+    helper = helper_with(machine, "unshare --mount sh -c 'umount -i -l /run/p/mnt; umount -i -l /run/p/mount; "
+                         f"exec {' '.join(NOBODY)} /usr/bin/python3 /run/exchange.py' || exit 99", "")
+    done = machine.run(helper, "/run/p/mnt")
+    assert done.returncode == 32, done
+    points = machine.check("cat", "/proc/self/mountinfo").stdout
+    assert f" {source} " in points and " /run/victim " in points and points.count(" tmpfs none ") == 3
 
 
 @pytest.mark.parametrize("name", ["m", "-m \\ \n"])
@@ -660,9 +687,10 @@ def test_umount_by_root_runs_no_program_of_the_mounts_directory(machine, tmp_pat
         pytest.skip("sparsefs is installed where other programs are")
     with tracing_fuse(machine, "/run/p/mnt", 0):
         done = machine.run("sh", "-c", f"{without} /run/p/mnt")
-        assert done.returncode == 32 and "not unmounted: sparsefs" in done.stderr and "-f goes without" in done.stderr
+        assert done.returncode == 32 and "not unmounted: sparsefs" in done.stderr and "umount -i goes" in done.stderr
+        assert machine.run("sh", "-c", f"{without} -f /run/p/mnt").returncode == 32
         assert machine.mounted("/run/p/mnt")
-        machine.check("sh", "-c", f"{without} -f /run/p/mnt")
+        machine.check("umount", "-i", "/run/p/mnt")
     assert machine.run("test", "-e", "/run/ran").returncode != 0
 
 
@@ -811,9 +839,9 @@ def test_forced_umount_ends_who_waits_for_a_daemon_that_hangs(machine, source, u
         while machine.run("test", "-e", "/run/inside").returncode != 0:
             assert time.monotonic() < deadline
         done = machine.run(*user, "umount.sparsefs", "-fv", mnt)
-        unmounted = "" if user else f"umount: {mnt} unmounted\n"
         assert (done.returncode, done.stderr) == (
-            0, f"{unmounted}umount.sparsefs: the daemon (pid {daemon}) has not ended yet\n")
+            0, f"umount.sparsefs: the daemon (pid {daemon}) has not ended yet\n")
+        assert f"{mnt} is unmounted\n" in done.stdout
         assert "is aborted" in done.stdout and machine.mounted(mnt) is None
         assert waiting.wait(SECONDS) != 0
     finally:
