@@ -638,6 +638,48 @@ def test_umount_does_not_ask_another_mount(machine, source):
     assert machine.mounted(mnt)[0] == "tmpfs"
 
 
+def number_and_connection(machine, mnt):
+    table = machine.check("cat", "/proc/self/mountinfo").stdout
+    return re.search(rf"^(\d+) \d+ 0:(\d+) / {mnt} ", table, re.M).groups()
+
+
+def test_umount_aborts_nothing_when_its_mount_is_gone(machine, source):
+    """Unmounted while its daemon does not answer: another mount may have the number of the connection by then."""
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt)
+    pid, (_, connection) = machine.daemon(mnt), number_and_connection(machine, mnt)
+    abort = f"/sys/fs/fuse/connections/{connection}/abort"
+    machine.check("sh", "-c", f"kill -STOP {pid}; mount -t tmpfs none /sys/fs/fuse/connections && "
+                  f"mkdir $(dirname {abort}) && touch {abort}")
+    umount = machine.start("sh", "-c", f"exec umount.sparsefs -f {mnt} 2>/run/said")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while machine.run("sh", "-c", "cat /proc/[0-9]*/comm | grep -qx head").returncode != 0:
+            assert umount.poll() is None and time.monotonic() < deadline
+        machine.check("umount", "-i", "-l", mnt)
+        assert umount.wait(SECONDS) == 32
+    finally:
+        if umount.poll() is None:
+            kill_started(umount)
+        machine.check("sh", "-c", f"kill -CONT {pid}")
+    assert machine.check("cat", abort).stdout == ""
+    assert "another mount is there now, or none" in machine.check("cat", "/run/said").stdout
+
+
+def test_the_connection_of_one_mount_is_aborted(machine, source):
+    mnt, other = machine.directory(), machine.directory("/run/other")
+    machine.check("cp", source, "/run/other.h5")
+    for file, point in (source, mnt), ("/run/other.h5", other):
+        machine.check("mount.sparsefs", file, point)
+    number, _ = number_and_connection(machine, mnt)
+    program = install_directory("bindir") / "sparsefs"
+    for path, code in (other, 32), ("/run", 32), ("/run/none", 32), (mnt, 0):
+        done = machine.run(program, "--at-mount-point", number, path, "abort")
+        assert (path, done.returncode) == (path, code), done
+    assert machine.run("ls", mnt).returncode != 0
+    assert frame_as_list(machine, other, 2) == list(range(60, 90))
+
+
 @contextlib.contextmanager
 def tracing_fuse(machine, mnt, *arguments):
     """A mount of a user who tries to take over whoever looks into it. What it has seen is in /run/said."""

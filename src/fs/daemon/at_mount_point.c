@@ -1,4 +1,4 @@
-/* Looks which mount is at a path, and unmounts it. */
+/* Looks which mount is at a path; unmounts it, or ends its connection. */
 #include "fs/daemon/at_mount_point.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "common/fuse_connection.h"
 #include "common/mounts.h"
 #include "fs/daemon/options.h"
 
@@ -29,6 +30,19 @@ static int fail(const char *why)
     return EXIT_MOUNT_FAILED;
 }
 
+/* While the mount is open no other one has the number of its connection. */
+static int end_connection(int mount)
+{
+    unsigned number;
+    int fd = mounts_connection(mounts_number(mount), &number) ? fuse_connection_open(number) : -1;
+    bool is_ended = fd >= 0 && fuse_connection_abort(fd);
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    close(mount);
+    return is_ended ? EXIT_DONE : fail(strerror(error));
+}
+
 /* umount(2) knows paths only. Between the look and the call the mount point can still be exchanged, but only for
  * another directory beside it, by who may remove those. */
 static int unmount(int mount, const char *path, char **arguments)
@@ -46,10 +60,11 @@ static int unmount(int mount, const char *path, char **arguments)
 
 int at_mount_point(int n, char **arguments)
 {
-    if (n < 3 || strcmp(arguments[2], "unmount") != 0)
+    bool ends = n == 3 && strcmp(arguments[2], "abort") == 0;
+    if (!ends && (n < 3 || strcmp(arguments[2], "unmount") != 0))
         return EXIT_USAGE;
     int mount = mount_point_open(arguments[0], arguments[1]);
     if (mount < 0)
         return fail("another mount is there now, or none");
-    return unmount(mount, arguments[1], arguments + 3);
+    return ends ? end_connection(mount) : unmount(mount, arguments[1], arguments + 3);
 }

@@ -11,6 +11,7 @@ int mount_point_open(const char *number, const char *path);
 
 /* The arguments behind that:
  *
+ *     MOUNT PATH abort                ends its connection: whoever waits for it gets an error
  *     MOUNT PATH unmount [FLAG]...    umount2(2); -f: MNT_FORCE, -l: MNT_DETACH, others are ignored
  *
  * Returns EXIT_DONE, EXIT_USAGE, or EXIT_MOUNT_FAILED after saying on standard output why, as far as that is known. */
