@@ -26,6 +26,11 @@
 #define TRY_NANOS   10000000
 #define ABORT_TRIES 50 /* a killed process mostly ends at once */
 #define MOST_TRIES  500
+#define MOST_NANOS  UINT64_C(30000000000) /* of them together */
+
+/* Anybody may have any number of locks, and each read(2) of the kernel's table, of a page, begins by passing over what
+ * was read before. */
+#define TABLE_NANOS UINT64_C(1000000000)
 
 /* Of all descriptors of all threads: whoever holds the lock may have made any number. */
 #define MOST_FACTS   4096
@@ -38,8 +43,9 @@ bool holder_find(const struct stat *file, bool writer_only, struct holder *holde
     unsigned major_number, minor_number;
     unsigned long long inode;
     bool found = false;
+    uint64_t end = clock_now() + TABLE_NANOS;
     FILE *locks = fopen("/proc/locks", "re");
-    while (locks && !found && fgets(line, sizeof(line), locks)) {
+    while (locks && !found && clock_now() < end && fgets(line, sizeof(line), locks)) {
         found = sscanf(line, "%*u: FLOCK ADVISORY %7s %d %x:%x:%llu", kind, &holder->pid,
                        &major_number, &minor_number, &inode) == 5 &&
                 inode == file->st_ino && major_number == major(file->st_dev) &&
@@ -180,7 +186,9 @@ int holder_outlive(int fd, const char *path, int operation)
     uid_t user;
     int error = fstat(fd, &file) < 0 ? -errno : -EWOULDBLOCK;
     bool waits = true;
-    for (unsigned i = 0; waits && error == -EWOULDBLOCK && i < MOST_TRIES; i++) {
+    uint64_t end = clock_now() + MOST_NANOS;
+    for (unsigned i = 0; waits && error == -EWOULDBLOCK && i < MOST_TRIES && clock_now() < end;
+         i++) {
         /* A lock that had a holder a moment ago may be free by now. */
         waits = holder_find(&file, operation == LOCK_SH, &holder) &&
                 is_killed_sparsefs(&holder, &file, &user);

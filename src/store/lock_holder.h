@@ -19,7 +19,7 @@ struct holder {
 };
 
 /* The first holder among the processes that the kernel shows (proc(5), /proc/locks): not one of
- * another host or pid namespace. */
+ * another host or pid namespace, or one that a second of reading does not find among the locks of all. */
 bool holder_find(const struct stat *file, bool writer_only, struct holder *holder);
 
 /* After a lock was refused: takes it as soon as a killed sparsefs has released it, within seconds.

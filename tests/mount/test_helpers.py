@@ -912,6 +912,32 @@ def test_umount_does_not_hang_with_its_daemon(machine, source, command):
     assert not machine.alive(pid)
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_umount_does_not_look_through_locks_for_ever(machine, source, many):
+    """A daemon that does not answer is found by its lock where the kernel does not tell connections; but anybody may have
+    any number of locks."""
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-w", source, mnt)
+    pid = machine.daemon(mnt)
+    machine.check("sh", "-c", "sed 's/^answer_seconds=.*/answer_seconds=2/; s/fuse_connection:/none:/' "
+                  "\"$(command -v umount.sparsefs)\" >/run/umount.sparsefs && chmod +x /run/umount.sparsefs")
+    machine.check("mkfifo", "/run/locks")
+    flood = machine.start("sh", "-c", "while true; do yes '1: FLOCK  ADVISORY  WRITE 1 00:01:1 0 EOF' 2>/dev/null "
+                          ">/run/locks; done") if many else None
+    try:
+        if many:
+            machine.check("mount", "--bind", "/run/locks", "/proc/locks")
+        machine.check("sh", "-c", f"kill -STOP {pid}")
+        done = machine.check("/run/umount.sparsefs", "-fv", mnt)
+    finally:
+        if flood:
+            kill_started(flood)
+        machine.check("sh", "-c", f"kill -CONT {pid}")
+    assert (f"the daemon (pid {pid}) has not ended yet" in done.stderr) == (not many), done
+    assert machine.mounted(mnt) is None
+    machine.wait_until_ended(pid)
+
+
 @pytest.fixture
 def hanging_disk(tmp_path):
     """As slow_end, but what hangs is whatever the daemon syncs, from /run/hang on."""

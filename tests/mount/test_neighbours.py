@@ -2,6 +2,7 @@
 counter: none of it changes the file or another one, or is followed anywhere."""
 import ctypes
 import errno
+import fcntl
 import os
 import pathlib
 import resource
@@ -854,6 +855,36 @@ def test_who_has_the_lock_is_not_looked_through_for_ever(path, tmp_path, user, m
                 holder.kill()
     assert done.returncode == 1 and f"sparsefs (process {holder.pid})" in done.stderr
     assert (f", mounted at {mounted}" in done.stderr) == named, done.stderr
+
+
+# A table of locks that has no end for the program behind it.
+MANY_LOCKS = """
+mkfifo "$1"
+mount --bind "$1" /proc/locks || exit 99
+shift
+while true; do yes "1: POSIX  ADVISORY  WRITE 1 00:01:1 0 0" 2>/dev/null >/proc/locks; done &
+"$@"
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may mount on /proc/locks")
+@pytest.mark.parametrize("follow", [False, True])
+def test_locks_of_all_are_not_looked_through_for_ever(path, tmp_path, follow):
+    """Anybody may have any number of them, to hold up who asks for a lock, and who follows."""
+    def run(*command):
+        return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", MANY_LOCKS, "sh",
+                               tmp_path / "locks", *command], capture_output=True, text=True, timeout=ANSWER_SECONDS,
+                              check=False)
+    with open(path, "r+b") as locked:
+        if follow:
+            (tmp_path / "mnt").mkdir()
+            done = run("sh", "-c", '"$1" -o follow "$2" "$3" && cat "$3/.sparsefs/pid"; umount -i "$3"', "sh",
+                       SPARSEFS, path, tmp_path / "mnt")
+            assert done.returncode == 0 and done.stdout.strip().isdigit(), done
+        else:
+            fcntl.flock(locked, fcntl.LOCK_EX)
+            done = run(BUILD / "sparsectl", "recover", path)
+            assert done.returncode == 1 and done.stderr.endswith("another program has it open\n"), done
 
 
 @pytest.mark.parametrize("command", ["create", "repack", "recover"])
