@@ -269,7 +269,7 @@ def test_mount_by_fstab(machine, source, line_type):
     assert not machine.alive(pid)
 
 
-@pytest.mark.parametrize("name", ["run 1,2", 'a"b\'c', "back\\slash #1", "50%d\n", "tab\there",
+@pytest.mark.parametrize("name", ["run 1,2", 'a"b\'c', "back\\slash #1", "50%d\n", "tab\there", "a\nb \\\t\n\nc d",
                                   "-o", "[ab]*"])
 def test_odd_names(machine, tmp_path, name):
     path = tmp_path / f"{name}.h5"
@@ -832,6 +832,21 @@ def test_umount_flags(machine, source, flags):
     pid = machine.daemon(mnt)
     machine.check("umount", flags, mnt)
     assert not machine.alive(pid)
+
+
+def test_umount_decodes_no_mount_of_others(machine, source):
+    """Of which there may be any number: a program for each would take seconds. All programs that are run are counted."""
+    mnt = machine.directory("/run/the frames")
+    machine.check("sh", "-c", "mkdir /run/bin && for name in sed grep; do printf '%s\\n' '#!/bin/sh' 'echo >>/run/ran' "
+                  '"exec $(command -v $name) \\"\\$@\\"" >/run/bin/$name && chmod 755 /run/bin/$name; done')
+    ran = []
+    for others in 0, 30:
+        machine.check("sh", "-c", "for n in $(seq $1); do mkdir \"/run/a b$n\" && mount --bind \"/run/a b$n\" \"/run/a b$n\""
+                      " || exit; done", "sh", str(others))
+        machine.check("mount.sparsefs", "-o", "ro", source, mnt)
+        machine.check("sh", "-c", 'PATH=/run/bin:$PATH exec umount.sparsefs "$1"', "sh", mnt)
+        ran.append(machine.check("sh", "-c", "wc -l </run/ran && rm /run/ran").stdout)
+    assert int(ran[1]) < int(ran[0]) + 30, ran
 
 
 def test_umount_by_any_name_of_the_directory(machine, source):
