@@ -757,9 +757,9 @@ def quickstart(folder, file):
         mountpoint, = made
         yield done.stdout, mountpoint
     finally:
-        for path in filter(os.path.ismount, made):
+        for path in filter(os.path.ismount, map(os.path.realpath, temporary.iterdir())):
             subprocess.run(["umount" if os.geteuid() == 0 else "fusermount3", *(["-u"] if os.geteuid() else []),
-                            str(path)], check=True)
+                            path], check=True)
 
 
 def test_quickstart_presents_the_series(tmp_path):
