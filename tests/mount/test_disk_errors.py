@@ -23,7 +23,7 @@ import pytest
 import files
 import sparse_files
 from compare import check_mount
-from conftest import BUILD, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end
+from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end
 from silent_fuse import silent
 from test_sparse import scattered
 
@@ -762,7 +762,7 @@ def test_umount_ends_a_daemon_that_was_killed_with_its_keeper(slow, tmp_path):
         mount.process.kill()
         slow.let_go()
         done = subprocess.run([UMOUNT, "-v", mount.root], capture_output=True, text=True,
-                              timeout=START_SECONDS)
+                              timeout=START_SECONDS, env=FINDS_SPARSEFS)
         assert done.returncode == 0, done.stderr
         assert "is aborted" in done.stdout and not is_mounted(mount.root)
         assert mount.wait() == -signal.SIGKILL
