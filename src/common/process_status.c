@@ -1,10 +1,20 @@
 #include "common/process_status.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+#define EXITING      0x4 /* in a thread's flags (PF_EXITING of the kernel) */
+#define MOST_THREADS 4096
+
+/* Places of fields of /proc/PID/task/TID/stat, from the state on, which comes after the name. */
+enum { STATE, FLAGS = 6, PENDING = 28, FIELDS };
 
 /* What a thread waits for in the kernel may be ended by SIGKILL alone. That becomes pending with any other signal that
  * ends a program, but for those that end it with a core (signal(7)): these stay, until it has waited. */
@@ -40,9 +50,44 @@ static bool are_fatal(const struct signals *signals)
     return signals->pending & (bit_of(SIGKILL) | (fatal & ~signals->left));
 }
 
+/* One that is not there any more has ended. */
+static bool thread_ends(int threads, const char *thread)
+{
+    char path[64], text[1024] = "", *field[FIELDS], *rest;
+    snprintf(path, sizeof(path), "%.31s/stat", thread);
+    int fd = openat(threads, path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    rest = n > 0 ? strrchr(text, ')') : NULL;
+    if (!rest || rest[1] != ' ')
+        return true;
+    rest += 2;
+    for (size_t i = 0; i < FIELDS; i++)
+        if (!(field[i] = strsep(&rest, " ")))
+            return false;
+    return strchr("ZX", field[STATE][0]) || (strtoul(field[FLAGS], NULL, 10) & EXITING) ||
+           (strtoull(field[PENDING], NULL, 10) & bit_of(SIGKILL));
+}
+
+static bool all_threads_end(pid_t pid)
+{
+    char path[64];
+    unsigned n = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path);
+    bool all_end = threads;
+    for (struct dirent *entry; all_end && (entry = readdir(threads));)
+        if (entry->d_name[0] != '.')
+            all_end = n++ < MOST_THREADS && thread_ends(dirfd(threads), entry->d_name);
+    if (threads)
+        closedir(threads);
+    return all_end;
+}
+
 bool process_look_at(pid_t pid, struct process_status *status)
 {
-    char path[64], line[256], state;
+    char path[64], line[256], state = '\0';
     struct signals signals = {0};
     *status = (struct process_status){.uid = (uid_t)-1};
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
@@ -50,13 +95,13 @@ bool process_look_at(pid_t pid, struct process_status *status)
     while (file && fgets(line, sizeof(line), file)) {
         (void)sscanf(line, "Name: %63[^\n]", status->name);
         (void)sscanf(line, "Uid: %u", &status->uid);
-        if (sscanf(line, "State: %c", &state) == 1)
-            status->was_killed = state == 'Z' || state == 'X';
+        (void)sscanf(line, "State: %c", &state);
         take_signals(line, &signals);
     }
     if (file)
         fclose(file);
-    status->was_killed |= are_fatal(&signals);
+    status->was_killed =
+        are_fatal(&signals) || ((state == 'Z' || state == 'X') && all_threads_end(pid));
     return status->name[0];
 }
 

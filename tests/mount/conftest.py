@@ -15,6 +15,7 @@ import hang
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
 SPARSEFS = BUILD / "sparsefs"
+FINDS_SPARSEFS = {**os.environ, "PATH": f"{BUILD.absolute()}:{os.environ['PATH']}"}  # for umount.sparsefs
 # h5py, not imported yet, is to look for external raw data where the daemon does: beside the file.
 os.environ["HDF5_EXTFILE_PREFIX"] = "${ORIGIN}"
 sys.path.append(str(TOP / "tests/cli"))

@@ -21,7 +21,7 @@ import pytest
 import files
 import sparse_files
 from compare import selected
-from conftest import BUILD, START_SECONDS, TOP, Mount, counting_plugin, is_mounted, unmount, wait_until
+from conftest import BUILD, FINDS_SPARSEFS, START_SECONDS, TOP, Mount, counting_plugin, is_mounted, unmount, wait_until
 from model import refused
 from test_sparse import Expected, check_sparse, scattered
 
@@ -1406,7 +1406,7 @@ def test_errors_of_commits_are_told(mounts, full_disk):
     done = shell(f"sync {mount.root}")
     assert done.returncode == 1 and "No space left" in done.stderr
     helper = subprocess.run(["/bin/sh", TOP / "mount-helpers" / "umount.sparsefs", mount.root], capture_output=True,
-                            text=True, timeout=START_SECONDS)
+                            text=True, timeout=START_SECONDS, env=FINDS_SPARSEFS)
     assert helper.returncode == 32 and "could not be committed" in helper.stderr
     assert is_mounted(mount.root)
     subprocess.run(["mount", "-o", "remount,size=8m", full_disk.parent], check=True)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -316,6 +317,53 @@ static void a_table_of_mounts_that_cannot_be_read_says_nothing(void **state)
     assert_int_equal(mounts_is_sparsefs(8, 1), 0); /* a disk */
 }
 
+/* ---- Processes ---- */
+
+static void *stay(void *nothing)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* if the test fails */
+    for (;;)
+        pause();
+    return nothing;
+}
+
+static bool is_zombie(pid_t pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    fclose(file);
+    return strstr(text, ") Z ") != NULL;
+}
+
+static void a_process_goes_on_without_its_main_thread(void **state)
+{
+    (void)state;
+    struct process_status status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, stay, NULL) != 0)
+            _exit(1);
+        syscall(SYS_exit, 0); /* this thread */
+    }
+    while (!is_zombie(pid))
+        sched_yield();
+    assert_true(process_look_at(pid, &status));
+    assert_false(status.was_killed);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_true(process_look_at(pid, &status));
+    assert_true(status.was_killed);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_false(process_look_at(pid, &status));
+    assert_true(process_look_at(getpid(), &status));
+    assert_false(status.was_killed);
+    assert_int_equal(status.uid, getuid());
+}
+
 /* ---- Names in a tree ---- */
 
 static void expect_path(const struct object_name *name, const char *expected)
@@ -568,6 +616,7 @@ TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
           cmocka_unit_test(each_process_hashes_with_a_secret_of_its_own),
           cmocka_unit_test(keys_that_were_made_alike_lie_apart),
           cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing),
+          cmocka_unit_test(a_process_goes_on_without_its_main_thread),
           cmocka_unit_test(paths_are_put_together_from_names),
           cmocka_unit_test(names_and_paths_have_an_end),
           cmocka_unit_test(a_line_that_is_repeated_is_said_less_and_less),
