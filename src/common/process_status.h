@@ -9,8 +9,8 @@
 struct process_status {
     char name[64];
     uid_t uid; /* the real one */
-    /* A signal is pending that ends it: SIGKILL, as for most of them, or one that ends it with a core; or it has ended, except
-     * for threads that end, too. Its main thread alone may have ended, and the others go on. */
+    /* A signal is pending that ends it: SIGKILL, as for most of them, or one that ends it with a core; or it has ended,
+     * except for threads that end, too. Its main thread alone may have ended, and the others go on. */
     bool was_killed;
 };
 
