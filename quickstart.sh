@@ -5,9 +5,23 @@ set -eu
 top=$(cd "$(dirname "$0")" && pwd)
 . "$top/setup.sh"
 
+# Names in a file may have control characters, which must not reach a terminal: those of ASCII, those that begin with C2 in
+# UTF-8, and those that change the direction of what follows. Newlines are left.
+controls=$(printf 's/\302[\200-\237]/?/g; s/\342\200[\252-\256]/?/g; s/\342\201[\246-\251]/?/g')
+clean() {
+    LC_ALL=C tr '\001-\011\013-\037\177' '[?*]' | LC_ALL=C sed "$controls"
+}
+
+# Prints a command.
+show() {
+    echo
+    printf '$ %s' "$*" | tr '\n' '?' | clean
+    echo
+}
+
 # Prints a command, then runs it.
 run() {
-    printf '\n$ %s\n' "$*"
+    show "$@"
     "$@"
 }
 
@@ -23,8 +37,7 @@ build_into build
 PATH=$top/build:$PATH
 
 if [ -n "$file" ]; then
-    mountpoint=${TMPDIR:-/tmp}/sparsefs-$(basename "$file")
-    mkdir -p "$mountpoint"
+    mountpoint=$(mktemp -d "${TMPDIR:-/tmp}/sparsefs-XXXXXX")
     run sparsefs -o ro "$file" "$mountpoint"
     run ls "$mountpoint"
     # The datasets with the most frames are what people look for; first of all, and before its
@@ -35,18 +48,18 @@ if [ -n "$file" ]; then
         done | LC_ALL=C sort -k1,1nr -k2 | head -1 | cut -d' ' -f2-)
     if [ -n "$dataset" ]; then
         run ls "$dataset"
-        printf '\n$ ls -l %s | head -6\n' "$dataset/frames"
-        ls -l "$dataset/frames" | head -6
+        show "ls -l $dataset/frames | head -6"
+        ls -l "$dataset/frames" | head -6 | clean
         # Of a virtual dataset or a series, the files that it is made of.
         if grep -q '"sources"' "$dataset/dataset.json"; then
-            printf '\n$ grep -A5 source_count %s\n' "$dataset/dataset.json"
-            grep -A5 '"source_count"' "$dataset/dataset.json"
+            show "grep -A5 source_count $dataset/dataset.json"
+            grep -A5 '"source_count"' "$dataset/dataset.json" | clean
         fi
     fi
     if [ "$(id -u)" = 0 ]; then unmount=umount; else unmount="fusermount3 -u"; fi
     printf '\n%s is mounted read-only at %s.\nUnmount it with:  %s %s\n' "$file" "$mountpoint" \
-        "$unmount" "$mountpoint"
-    printf 'To write to it:   sparsefs %s DIRECTORY\n' "$file"
+        "$unmount" "$mountpoint" | clean
+    printf 'To write to it:   sparsefs %s DIRECTORY\n' "$file" | clean
     exit 0
 fi
 

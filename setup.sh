@@ -15,9 +15,9 @@ if command -v apt-get >/dev/null; then
     test_packages="libcmocka-dev python3-pytest python3-scipy python3-tifffile libtiff-tools attr mount
         shellcheck mandoc fio e2fsprogs sshfs openssh-sftp-server rsync bubblewrap"
     sanitizer_packages=  # they come with gcc
-    # Not in every release: without them tests are skipped, and say so.
-    extra_packages="hdf5-filter-plugin bitshuffle hdf5-filter-plugin-blosc-serial hdf5-plugin-lzf unzip zip
-        python3-tables python3-fabio python3-pycbf python3-pil python3-zarr
+    # Not in every release: without them tests are skipped, and say so; without the first one they take longer.
+    extra_packages="python3-pytest-xdist hdf5-filter-plugin bitshuffle hdf5-filter-plugin-blosc-serial
+        hdf5-plugin-lzf unzip zip python3-tables python3-fabio python3-pycbf python3-pil python3-zarr
         gdal-bin imagej xvfb xauth" # python3-tables has the filter Blosc2
     # For tests of exports, and only where they do not start: see servers_stay_off.
     server_packages="samba smbclient nfs-ganesha nfs-ganesha-vfs libnfs-utils"
@@ -30,7 +30,7 @@ else
     test_packages="libcmocka-devel python3-pytest python3-scipy attr util-linux mandoc fio e2fsprogs
         openssh-server rsync bubblewrap"
     sanitizer_packages="libasan libtsan libubsan"
-    extra_packages="python3-tifffile libtiff-tools ShellCheck fuse-sshfs"
+    extra_packages="python3-pytest-xdist python3-tifffile libtiff-tools ShellCheck fuse-sshfs"
     server_packages="samba samba-client libsmbclient nfs-ganesha nfs-ganesha-vfs libnfs-utils"
 fi
 

@@ -44,6 +44,13 @@ export SPARSEFS_BUILD=$PWD/$build
 meson test -C "$build" --print-errorlogs --timeout-multiplier "$patience"
 echo "$(grep -c . "$build/meson-logs/testlog.json") unit and crash programs have run."
 
+# Files of tests by as many processes as there are processors, up to four; each makes its own files and mounts.
+processes=$(nproc)
+[ "$processes" -le 4 ] || processes=4
+if [ "$processes" -gt 1 ] && /usr/bin/python3 -c 'import xdist' 2>/dev/null; then
+    set -- -n "$processes" --dist loadfile "$@"
+fi
+
 # In namespaces of its own nothing that is mounted or started can stay behind, whatever happens. The
 # shell between is their first process and takes care of orphans. Copies of mounts that are there now
 # would keep their daemons from ending when they are unmounted.

@@ -203,24 +203,25 @@ static bool is_spared(struct cache *cache, struct chunk *chunk)
     return true;
 }
 
-/* Bare chunks, of which only the selection is left, are evicted last, until there are too many:
- * they are moved to the end of their queue, so that they are not looked at each time. */
+/* Bare chunks, of which only the selection is left, are evicted last, until there are too many. They and dirty ones are
+ * moved to the end of their queue, so that they are not looked at each time. */
 static struct chunk *evictable_in(struct cache *cache, enum queue queue, bool *spared)
 {
-    struct chunk *chunk, *next, *bare = NULL;
+    struct chunk *chunk, *next, *moved = NULL, *bare = NULL;
     bool takes_bare = cache->bare_bytes > cache->limit / BARE_SHARE;
     DL_FOREACH_SAFE (cache->queues[queue], chunk, next) {
-        if (chunk == bare)
+        if (chunk == moved)
             break;
-        if (!chunk_is_free(chunk) || chunk->dirty)
-            continue;
-        if (is_spared(cache, chunk)) {
+        bool is_evictable = chunk_is_free(chunk) && !chunk->dirty;
+        if (is_evictable && is_spared(cache, chunk)) {
             *spared = true;
             continue;
         }
-        if (chunk->bare_bytes == 0 || takes_bare)
+        if (is_evictable && (chunk->bare_bytes == 0 || takes_bare))
             return chunk;
-        bare = bare ? bare : chunk;
+        if (is_evictable && !bare)
+            bare = chunk;
+        moved = moved ? moved : chunk;
         move(cache, chunk, queue);
     }
     return bare;

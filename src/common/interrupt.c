@@ -20,6 +20,8 @@ static _Thread_local struct {
     uint64_t since; /* is_late: when it was interrupted first, or 0 */
     bool was_late;
     bool is_ignored;
+    uint64_t limit; /* clock_now when it is interrupted in any case, or 0 */
+    bool was_limited;
 } interrupt;
 
 void sfs_set_interrupt(bool (*is_interrupted)(void *context), void *context)
@@ -38,17 +40,32 @@ static bool is_late_enough(void)
 
 int interrupt_check(void)
 {
-    if (!interrupt.is_interrupted || !interrupt.is_interrupted(interrupt.context))
+    bool is_asked = interrupt.is_interrupted && interrupt.is_interrupted(interrupt.context);
+    if (interrupt.is_ignored)
         return 0;
-    if (interrupt.is_ignored || (interrupt.is_late && !is_late_enough()))
+    bool is_over = interrupt.limit && clock_now() > interrupt.limit;
+    if (!is_over && (!is_asked || (interrupt.is_late && !is_late_enough())))
         return 0;
     interrupt.was_late = interrupt.is_late;
+    interrupt.was_limited |= is_over;
     return -EINTR;
 }
 
 bool interrupt_is_possible(void)
 {
-    return interrupt.is_interrupted != NULL;
+    return interrupt.is_interrupted != NULL || interrupt.limit;
+}
+
+void interrupt_limit_begin(uint64_t nanos)
+{
+    interrupt.limit = clock_now() + nanos;
+    interrupt.was_limited = false;
+}
+
+bool interrupt_limit_end(void)
+{
+    interrupt.limit = 0;
+    return interrupt.was_limited;
 }
 
 bool interrupt_late_begin(void)

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* To be asked now and then in the midst of long work: -EINTR, or 0. */
 int interrupt_check(void);
@@ -33,6 +34,13 @@ void interrupt_late_end(const bool *begun);
 
 /* After -EINTR: whether it came in such a block, so that something may have changed. */
 bool interrupt_was_late(void);
+
+/* From now on this thread is interrupted, too, when so many nanoseconds have passed, late or not, whether anybody asks
+ * for it or not. Not within another limit. */
+void interrupt_limit_begin(uint64_t nanos);
+
+/* Whether it was. */
+bool interrupt_limit_end(void);
 
 /* To the end of the block this thread is not interrupted, but asked, so that it learns that this takes long: what was
  * changed in part is undone. */

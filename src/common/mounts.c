@@ -99,6 +99,19 @@ int mounts_is_sparsefs(unsigned major, unsigned minor)
     return found ? 1 : error;
 }
 
+bool mounts_connection(int number, unsigned *connection)
+{
+    struct mounts mounts;
+    bool found = false;
+    mounts_begin(&mounts);
+    while (!found && next_of_any_kind(&mounts))
+        found = mounts.number == number;
+    if (found)
+        *connection = mounts.minor;
+    mounts_end(&mounts);
+    return found;
+}
+
 /* ---- Ways ---- */
 
 struct entry {

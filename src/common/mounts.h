@@ -30,6 +30,9 @@ void mounts_end(struct mounts *mounts);
  * be read though there is one. */
 int mounts_is_sparsefs(unsigned major, unsigned minor);
 
+/* The number of the connection of the sparsefs whose mount, or part of one, has that number. False: there is none. */
+bool mounts_connection(int number, unsigned *connection);
+
 /* The number (in the table) of the mount that a descriptor is on; -1: it cannot be told. No file system is asked. */
 int mounts_number(int fd);
 

@@ -3,16 +3,21 @@
 #define SPARSEFS_COMMON_PROCESS_STATUS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct process_status {
     char name[64];
     uid_t uid; /* the real one */
-    bool
-        was_killed; /* SIGKILL is pending, as for any signal that ends it; or it has ended except for some threads */
+    /* A signal is pending that ends it: SIGKILL, as for most of them, or one that ends it with a core; or it has ended, except
+     * for threads that end, too. Its main thread alone may have ended, and the others go on. */
+    bool was_killed;
 };
 
 /* false: it is not there, or may not be looked at. */
 bool process_look_at(pid_t pid, struct process_status *status);
+
+/* Bytes of its address space; 0: the same. */
+uint64_t process_address_space(pid_t pid);
 
 #endif

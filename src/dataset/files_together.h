@@ -45,8 +45,9 @@ bool together_is_outdated(const struct sfs_file *file);
  * opening it finds out, and logs why. */
 bool together_may_have_attributes(int fd, const char *path);
 
-/* Bytes of memory that an open dataset takes by what describes it: names, datatype, fill value, mappings. */
-size_t dataset_described_bytes(const struct sfs_dataset *dataset);
+/* Bytes of memory that an open dataset takes by what describes it: names, datatype, fill value, mappings and their
+ * sources, the list of files with its elements. */
+size_t dataset_described_bytes(struct sfs_dataset *dataset);
 
 /* The members that tell of the cache; the others are 0. */
 void together_statistics(const struct together *together, struct sfs_statistics *statistics);

@@ -25,17 +25,26 @@
 #define MAX_UNUSED       256
 #define MAX_UNUSED_BYTES ((size_t)8 << 20)
 
+#define SEGMENT_NAME_BYTES 16 /* that memory of its own takes besides what is in it */
+
 /* The share of the cache's limit for libhdf5's own cache of the sources of a virtual dataset. */
 #define SOURCES_SHARE 8
 
 /* A decoded datatype takes several times what it is encoded. */
-size_t dataset_described_bytes(const struct sfs_dataset *dataset)
+static size_t described_bytes(const struct sfs_dataset *dataset)
 {
     const struct sfs_dataset_info *info = &dataset->info;
     size_t n = sizeof(*dataset) + strlen(dataset->path) + 8 * info->encoded_type.n;
     n += info->fill && !info->fill_is_zero ? info->type.size : 0;
     n += info->fill_json ? strlen(info->fill_json) : 0;
+    n += dataset->segment_bytes;
     return n + (dataset->virtual ? virtual_bytes(dataset->virtual) : 0);
+}
+
+size_t dataset_described_bytes(struct sfs_dataset *dataset)
+{
+    USING(dataset);
+    return described_bytes(dataset);
 }
 
 static void destroy_dataset(struct sfs_dataset *dataset)
@@ -204,6 +213,9 @@ static int open_header(struct sfs_dataset *dataset, struct why *why)
     if (error != -EINVAL)
         return error;
     error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, &dataset->storage);
+    for (size_t i = 0; !error && i < dataset->storage.n_segments; i++)
+        dataset->segment_bytes += sizeof(*dataset->storage.segments) + SEGMENT_NAME_BYTES +
+                                  strlen(dataset->storage.segments[i].name);
     if (!error && dataset->info.layout == SFS_VIRTUAL)
         error = virtual_open(dataset, NULL, &dataset->virtual);
     if (!error && dataset->info.layout == SFS_VIRTUAL && !dataset->virtual && !file->follows)
@@ -394,7 +406,7 @@ static void is_unused(struct sfs_dataset *dataset)
     struct sfs_file *file = dataset->file;
     DL_APPEND(file->unused, dataset);
     file->n_unused++;
-    dataset->unused_bytes = dataset_described_bytes(dataset);
+    dataset->unused_bytes = described_bytes(dataset);
     file->unused_bytes += dataset->unused_bytes;
 }
 

@@ -38,6 +38,7 @@ struct sfs_dataset {
     char *path;
     struct sfs_dataset_info info;
     struct hdf5_storage storage; /* of a dense one */
+    size_t segment_bytes;        /* of memory that the list of its external files takes */
     struct layout layout;        /* unless its type has pointers and it is dense */
     struct cache_dataset *cache; /* the same */
     struct sparse *sparse;       /* structured chunks; NULL: what libhdf5 knows */

@@ -20,8 +20,8 @@ int virtual_show(struct virtual *virtual, const struct series *series);
 /* Not with the lock of a file held. NULL is nothing. */
 void virtual_close(struct virtual *virtual);
 
-/* Of memory that its mappings take. */
-size_t virtual_bytes(const struct virtual *virtual);
+/* Of memory that its mappings and the names of its sources take. */
+size_t virtual_bytes(struct virtual *virtual);
 
 /* As dataset_read_box. -EIO: a source cannot be read or is too short, or the sources lead too far;
  * the log says which, once. */

@@ -10,6 +10,8 @@
 
 #include "cache/cache.h"
 #include "common/interrupt.h"
+#include "common/log.h"
+#include "common/object_names.h"
 #include "dataset/series.h"
 #include "dataset/virtual_axes.h"
 #include "dataset/virtual_dataset.h"
@@ -17,24 +19,28 @@
 /* What libhdf5 keeps of the sources, where it reads them, as a share of the cache's limit. */
 #define SOURCES_SHARE 8
 
+/* Of numbered blocks without users, of all virtual datasets. */
+static atomic_size_t idle_bytes;
+
 /* ---- Opening ---- */
 
-/* A name with numbers in the place of %b, and % for %%; is_numbered: it has any. NULL: no memory.
- * The rules are those of H5Pset_virtual. */
-static char *substitute(const char *name, uint64_t number, bool *is_numbered)
+/* A name with numbers in the place of %b, and % for %%, or as much of it as is longer than most; is_numbered: it has
+ * any. NULL: no memory. The rules are those of H5Pset_virtual. */
+static char *substitute(const char *name, uint64_t number, size_t most, bool *is_numbered)
 {
     char *made = NULL;
-    size_t n;
+    size_t n, written = 0;
     FILE *out = open_memstream(&made, &n);
     if (!out)
         return NULL;
-    for (; *name; name++) {
+    for (; *name && written <= most; name++) {
         if (name[0] == '%' && name[1] == 'b') {
-            fprintf(out, "%" PRIu64, number);
+            written += (size_t)fprintf(out, "%" PRIu64, number);
             *is_numbered = true;
             name++;
         } else {
             putc(*name, out);
+            written++;
             name += name[0] == '%' && name[1] == '%';
         }
     }
@@ -55,6 +61,14 @@ static void free_known(struct known *known)
     free(known);
 }
 
+/* Of memory. Names are in the key and in the source; a series that may grow has them, too. */
+static size_t bytes_of(const struct virtual *virtual, const struct source_name *name)
+{
+    size_t names = strlen(name->file) + strlen(name->dataset);
+    size_t n = sizeof(struct known) + SOURCE_BYTES + 2 * names;
+    return virtual->is_series ? n + n / 2 : n;
+}
+
 /* Takes over the key, which is in the table then. NULL: no memory. */
 static struct known *add_known(struct virtual *virtual, char *key, const struct source_name *name)
 {
@@ -64,6 +78,7 @@ static struct known *add_known(struct virtual *virtual, char *key, const struct 
         return NULL;
     }
     known->key = key;
+    known->bytes = bytes_of(virtual, name);
     known->source = source_create(virtual->sources, virtual->file, virtual->dataset->path,
                                   &virtual->dataset->info.encoded_type, name);
     if (known->source)
@@ -75,23 +90,41 @@ static struct known *add_known(struct virtual *virtual, char *key, const struct 
     return known;
 }
 
+static void add_idle(struct virtual *virtual, struct known *known)
+{
+    DL_APPEND(virtual->idle, known);
+    atomic_fetch_add(&idle_bytes, known->bytes);
+}
+
+static void remove_idle(struct virtual *virtual, struct known *known)
+{
+    DL_DELETE(virtual->idle, known);
+    atomic_fetch_sub(&idle_bytes, known->bytes);
+}
+
 /* Of a block: it has one more user. One that stays for other reasons goes on doing so. */
 static void hold(struct virtual *virtual, struct known *known, bool is_new)
 {
     if (is_new) {
         known->is_block = true;
         virtual->n_blocks++;
+        virtual->block_bytes += known->bytes;
     } else if (known->is_block && known->users == 0) {
-        DL_DELETE(virtual->idle, known);
+        remove_idle(virtual, known);
     }
     known->users++;
 }
 
-static void keep(struct virtual *virtual, struct known *known)
+static void keep(struct virtual *virtual, struct known *known, bool is_new)
 {
     if (known->is_block && known->users == 0)
-        DL_DELETE(virtual->idle, known);
-    virtual->n_blocks -= known->is_block;
+        remove_idle(virtual, known);
+    if (known->is_block) {
+        virtual->n_blocks--;
+        virtual->block_bytes -= known->bytes;
+    }
+    if (is_new || known->is_block)
+        virtual->kept_bytes += known->bytes;
     known->is_block = false;
 }
 
@@ -113,7 +146,7 @@ static int find_known(struct virtual *virtual, const struct source_name *name, b
     if (known && is_block)
         hold(virtual, known, is_new);
     else if (known)
-        keep(virtual, known);
+        keep(virtual, known, is_new);
     pthread_mutex_unlock(&virtual->lock);
     *out = known;
     return known ? 0 : -ENOMEM;
@@ -227,8 +260,8 @@ static int take_mapping(struct virtual *virtual, struct hdf5_mapping *from, size
     struct mapping *mapping = &virtual->mapping[virtual->n++];
     bool is_numbered = false;
     *mapping = (struct mapping){.order = order, .numbered_axis = -1};
-    char *file = substitute(from->file, 0, &is_numbered);
-    char *dataset = substitute(from->dataset, 0, &is_numbered);
+    char *file = substitute(from->file, 0, SIZE_MAX, &is_numbered);
+    char *dataset = substitute(from->dataset, 0, SIZE_MAX, &is_numbered);
     int error = file && dataset ? take_slabs(virtual, mapping, from, is_numbered) : -ENOMEM;
     mapping->is_regular = !error;
     int axis = mapping->is_regular ? unlimited_axis(&mapping->shown) : -1;
@@ -462,6 +495,8 @@ void virtual_close(struct virtual *virtual)
     if (!virtual)
         return;
     HASH_ITER (hh, virtual->known, known, next) {
+        if (known->is_block && known->users == 0)
+            remove_idle(virtual, known);
         HASH_DEL(virtual->known, known);
         free_known(known);
     }
@@ -576,41 +611,66 @@ uint64_t mapping_blocks_end(const struct mapping *mapping, const struct box *box
     return axis ? (axis_before(axis, box->start[i] + box->count[i]) - 1) / axis->block + 1 : 1;
 }
 
+static int refuse_names(struct virtual *virtual)
+{
+    if (!atomic_exchange(&virtual->said_too_long, true))
+        log_error("%s: %s: the names of its numbered sources are too long", sfs_path(virtual->file),
+                  virtual->dataset->path);
+    return -EIO;
+}
+
 int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
                      struct known **known)
 {
     bool is_numbered;
-    char *file = substitute(mapping->file, block, &is_numbered);
-    char *dataset = substitute(mapping->dataset, block, &is_numbered);
+    char *file = substitute(mapping->file, block, MAPPING_MOST_FILE, &is_numbered);
+    char *dataset = substitute(mapping->dataset, block, OBJECT_NAMES_MOST_PATH, &is_numbered);
     uint64_t root = sfs_root(virtual->file);
     const struct source_name name = {file, dataset, root};
-    int error = file && dataset ? find_known(virtual, &name, true, known) : -ENOMEM;
+    int error = file && dataset ? 0 : -ENOMEM;
+    if (!error && (strlen(file) > MAPPING_MOST_FILE || strlen(dataset) > OBJECT_NAMES_MOST_PATH))
+        error = refuse_names(virtual);
+    if (!error)
+        error = find_known(virtual, &name, true, known);
     free(file);
     free(dataset);
     return error;
 }
 
+static bool are_too_many(const struct virtual *virtual)
+{
+    return virtual->n_blocks > MAPPING_MOST_BLOCKS || virtual->block_bytes > MAPPING_MOST_BYTES ||
+           atomic_load(&idle_bytes) > MAPPING_MOST_IDLE_BYTES;
+}
+
 void mapping_let_go(struct virtual *virtual, struct known *known)
 {
-    struct known *victim = NULL;
+    struct known *gone = NULL, *victim, *next;
     if (!known)
         return;
     pthread_mutex_lock(&virtual->lock);
     if (--known->users == 0 && known->is_block)
-        DL_APPEND(virtual->idle, known);
-    if (virtual->n_blocks > MAPPING_MOST_BLOCKS && virtual->idle) {
-        victim = virtual->idle;
-        DL_DELETE(virtual->idle, victim);
+        add_idle(virtual, known);
+    while ((victim = virtual->idle) && are_too_many(virtual)) {
+        remove_idle(virtual, victim);
         HASH_DEL(virtual->known, victim);
         virtual->n_blocks--;
+        virtual->block_bytes -= victim->bytes;
+        LL_PREPEND(gone, victim);
     }
     pthread_mutex_unlock(&virtual->lock);
-    free_known(victim);
+    LL_FOREACH_SAFE(gone, victim, next)
+    {
+        free_known(victim);
+    }
 }
 
-size_t virtual_bytes(const struct virtual *virtual)
+size_t virtual_bytes(struct virtual *virtual)
 {
-    size_t n = virtual->n * sizeof(*virtual->mapping);
+    pthread_mutex_lock(&virtual->lock);
+    size_t n = virtual->kept_bytes + virtual->block_bytes;
+    pthread_mutex_unlock(&virtual->lock);
+    n += virtual->n * sizeof(*virtual->mapping);
     for (size_t i = 0; i < virtual->n; i++) {
         const struct mapping *mapping = &virtual->mapping[i];
         n += (size_t)(mapping->shown.axis ? mapping->shown.rank : 0) * sizeof(*mapping->shown.axis);

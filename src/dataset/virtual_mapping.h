@@ -2,6 +2,8 @@
 #ifndef SPARSEFS_DATASET_VIRTUAL_MAPPING_H
 #define SPARSEFS_DATASET_VIRTUAL_MAPPING_H
 
+#include <limits.h>
+
 #include "dataset/private.h"
 #include "dataset/virtual_sources.h"
 #include "hdf5/hdf5.h"
@@ -10,6 +12,7 @@
 struct known {
     char *key; /* file, newline, dataset */
     struct source *source;
+    size_t bytes;              /* of memory */
     bool is_block;             /* only its names were numbered: it goes when there are too many */
     unsigned users;            /* of a block */
     struct known *prev, *next; /* blocks without users, longest unused first */
@@ -42,11 +45,13 @@ struct virtual
     bool is_series;          /* libhdf5 knows nothing of it */
     atomic_bool is_librarys; /* libhdf5 must read it, as may be found out later */
     atomic_bool is_shallow;  /* its sources are known not to lead in a circle */
-    atomic_bool said_too_deep, said_not_alike;
+    atomic_bool said_too_deep, said_not_alike, said_too_long;
     pthread_mutex_t lock;
     struct known *known;  /* under lock */
-    struct known *idle;   /* the same: blocks without users, */
-    size_t n_blocks;      /* and how many there are */
+    struct known *idle;   /* the same: blocks without users */
+    size_t n_blocks;      /* how many there are, */
+    size_t block_bytes;   /* bytes of these, */
+    size_t kept_bytes;    /* and of the others */
     struct virtual *next; /* while its file is closed */
 };
 
@@ -76,8 +81,12 @@ uint64_t mapping_blocks_begin(const struct mapping *mapping, const struct box *b
 uint64_t mapping_blocks_end(const struct mapping *mapping, const struct box *box);
 
 /* The source of a numbered block, which stays until it is let go; of those that nobody uses so many are kept that there
- * are MAPPING_MOST_BLOCKS. -ENOMEM. */
-#define MAPPING_MOST_BLOCKS 4096
+ * are no more, nor more bytes of them, and of all virtual datasets together. -EIO: its names are too long, which is
+ * logged; -ENOMEM. */
+#define MAPPING_MOST_BLOCKS     4096
+#define MAPPING_MOST_BYTES      ((size_t)8 << 20)
+#define MAPPING_MOST_IDLE_BYTES ((size_t)32 << 20)
+#define MAPPING_MOST_FILE       (PATH_MAX - 1)
 int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
                      struct known **known);
 

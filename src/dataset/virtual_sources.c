@@ -61,6 +61,8 @@ struct source {
     struct source *prev, *next; /* open ones */
 };
 
+_Static_assert(sizeof(struct source) <= SOURCE_BYTES, "so much is counted for each");
+
 int sources_create(struct sfs_file *file, struct sources **out)
 {
     struct sources *sources = calloc(1, sizeof(*sources));

@@ -30,6 +30,9 @@ struct source_name {
 struct source *source_create(struct sources *sources, struct sfs_file *file, const char *path,
                              const struct sfs_encoded *type, const struct source_name *name);
 
+/* Of memory that one takes, besides its names. */
+#define SOURCE_BYTES 160
+
 /* It is unused from now on. */
 void source_destroy(struct source *source);
 

@@ -24,7 +24,7 @@ static int truncate_opened(struct mount *mount, struct open_file *file)
     if (open_file_is_selection(file))
         error = staging_truncate(mount->staging, file->node, file->inode.frame, 0, false, &changed);
     else
-        staging_truncate_dense(mount->staging, file->staged);
+        error = staging_truncate_dense(mount->staging, file->staged);
     atomic_store(&file->has_asked, !open_file_is_selection(file));
     if (!error)
         open_file_frame_changed(mount, file, views_frames(file->views), NULL, NULL);

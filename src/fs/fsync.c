@@ -40,6 +40,12 @@ static int commit(fuse_req_t request, struct commits *commits, struct sfs_datase
     return error;
 }
 
+static int find_now(fuse_req_t request, struct open_file **file)
+{
+    CHANGING(request);
+    return open_file_now(mount_of(request), file);
+}
+
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info)
 {
     (void)number, (void)data_only;
@@ -48,7 +54,7 @@ void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_
     struct answer answer = {.kind = ANSWER_ERROR};
     struct change change = {0};
     open_file_use(opened);
-    answer.error = open_file_now(mount, &file);
+    answer.error = find_now(request, &file);
     if (file->staged || file->matrix)
         answer.error = apply(request, file, &change);
     struct commits *commits = mount_commits(mount, file->node);

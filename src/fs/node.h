@@ -38,7 +38,7 @@ enum node_type {
     NODE_PASSED,     /* and a file in it that is not HDF5 */
 };
 
-/* Bytes of what describes all datasets whose views are open in a mount: fill values, mappings, datatypes. */
+/* Bytes of what describes all datasets whose views are open in a mount (dataset_described_bytes). */
 #define NODES_DESCRIBED ((size_t)512 << 20)
 
 /* Groups are shown so many levels below the root of their file: each is compared with those above

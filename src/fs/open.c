@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "config.h"
 #include "fs/interrupt.h"
@@ -82,16 +83,17 @@ static bool use_again(struct open_file *file)
 
 struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener)
 {
-    struct open_file *file;
+    struct open_file *file, *last = NULL;
     pthread_mutex_lock(&open_lock);
     DL_FOREACH (open_files, file)
-        if (atomic_load(&file->is_unused) && inode_pack(file->inode) == number &&
-            file->opener == opener && use_again(file))
-            break;
-    if (file)
-        atomic_store(&file->is_unused, false);
+        if (inode_pack(file->inode) == number && file->opener == opener)
+            last = file;
+    if (last && (!atomic_load(&last->is_unused) || !use_again(last)))
+        last = NULL;
+    if (last)
+        atomic_store(&last->is_unused, false);
     pthread_mutex_unlock(&open_lock);
-    return file;
+    return last;
 }
 
 struct change open_file_change(const struct open_file *file, uint64_t frames)
@@ -149,6 +151,12 @@ static void end_matrix(struct mount *mount, struct open_file *file)
     matrix_end(mount->matrices, file->matrix);
 }
 
+/* What is replaced as a whole is restored then. */
+static bool is_changed_in_part(int error, bool is_whole)
+{
+    return error == -EINTR && !is_whole && interrupt_was_late();
+}
+
 /* A release has no caller that an error could be returned to. What was refused as a whole, and why,
  * is in the log already. */
 static void end_staging(struct mount *mount, struct open_file *file)
@@ -158,10 +166,11 @@ static void end_staging(struct mount *mount, struct open_file *file)
     uint64_t frames = views_frames(file->views);
     int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
     if (error && !(is_whole && error == -EINVAL))
-        log_error("%s: what was written to %s frame %llu%s is lost: %s",
-                  sfs_path(node_file(file->node)), file->node->name,
-                  (unsigned long long)file->inode.frame,
-                  open_file_is_selection(file) ? ".defined" : "", strerror(-error));
+        log_error(
+            "%s: what was written to %s frame %llu%s is %s: %s", sfs_path(node_file(file->node)),
+            file->node->name, (unsigned long long)file->inode.frame,
+            open_file_is_selection(file) ? ".defined" : "",
+            is_changed_in_part(error, is_whole) ? "applied in part" : "lost", strerror(-error));
     if (changed)
         open_file_frame_changed(mount, file, frames, NULL, NULL);
 }
@@ -431,24 +440,29 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 
 /* ---- Closing ---- */
 
-/* What was written through a descriptor is applied as it is closed. That can be interrupted before the first change:
- * then it is forgotten, as close(2) cannot be repeated. */
+static void tell_of_interrupt(const struct open_file *file)
+{
+    bool in_part = is_changed_in_part(-EINTR, !open_file_is_selection(file));
+    log_warning("%s: %s: frame %llu: closing the file was interrupted, and %s: write it again",
+                sfs_path(node_file(file->node)), file->node->name,
+                (unsigned long long)file->inode.frame,
+                in_part ? "the frame was changed in part" : "what was written to it is lost");
+}
+
+/* What was written through a descriptor is applied as it is closed. That can be interrupted before the first change,
+ * and late after that: then it is forgotten, as close(2) cannot be repeated. */
 static int apply_closed(fuse_req_t request, struct open_file *file, bool *changed, bool *closing)
 {
     CLOSING(request);
     struct mount *mount = fuse_req_userdata(request);
     int error = 0;
     if (file->staged && (open_file_is_selection(file) || atomic_load(&file->has_asked) ||
-                         staging_is_collected(file->staged)))
+                         staging_is_collected(file->staged) || staging_has_lost(file->staged)))
         error =
             staging_close(mount->staging, file->staged, atomic_exchange(&file->has_staged, false),
                           atomic_exchange(&file->has_closed, true), changed, closing);
     if (error == -EINTR)
-        log_warning("%s: %s: frame %llu: closing the file was interrupted, and what was written to "
-                    "it is lost: write "
-                    "it again",
-                    sfs_path(node_file(file->node)), file->node->name,
-                    (unsigned long long)file->inode.frame);
+        tell_of_interrupt(file);
     if (file->matrix)
         error = open_file_take(
             mount, file, atomic_exchange(&file->has_staged, false) ? MATRIX_CLOSED : MATRIX_PAUSED);

@@ -22,8 +22,8 @@ struct open_file {
     int fd;                            /* of a file of the folder that is not HDF5; or -1 */
     struct selection_reading *reading; /* N.defined of a sparse dataset: read_defined.h */
     bool is_for_writing;
-    bool holds_lock;       /* of a writer */
-    struct staged *staged; /* for writing; or, of a file of csr, */
+    bool holds_lock;              /* of a writer */
+    struct staged_writer *staged; /* for writing; or, of a file of csr, */
     struct matrix *matrix;
     atomic_bool has_staged; /* a selection through this file, since the last close */
     atomic_bool has_asked;  /* of a dense view: by it a truncation or a new frame was asked for */

@@ -115,10 +115,10 @@ static int enter(struct mount *mount, struct inode inode, bool begins, struct di
         return get_listing(mount, node, begins, &directory->listing);
     if (node->type == NODE_DATASET)
         return node_get_views(mount->nodes, node, &directory->views);
-    /* Logs again why it cannot be read. */
+    /* Logs again why it cannot be read; if it can be now, it is to be looked up again. */
     enum sfs_object_type type;
     int error = sfs_object_type(node_file(node), node_address(node), &type);
-    return error && error != -EINTR ? -EIO : error;
+    return !error ? -ESTALE : error != -EINTR ? -EIO : error;
 }
 
 static void leave(struct mount *mount, struct directory *directory)

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "common/clock.h"
 #include "common/hash.h"
@@ -21,6 +22,8 @@
 /* longest wait of a reader for the answer to a close, which may wait for it */
 #define CLOSING_NANOS 2000000
 
+#define LOOK_NANOS 50000000 /* between two checks whether who waits is interrupted */
+
 struct staged_key {
     uint64_t object; /* of the dataset */
     uint64_t frame;
@@ -32,7 +35,8 @@ struct staged {
     struct staged_key key;
     const struct node *node;
     struct views *views;
-    unsigned writers;
+    struct staged_writer *list;
+    unsigned writers;      /* in it */
     unsigned users;        /* besides, that truncate it by name */
     pthread_mutex_t order; /* held while something of it is applied, or read to begin with; taken
                             * before the lock of the table */
@@ -54,6 +58,14 @@ struct staged {
     uint64_t version; /* change counter, always odd */
     struct content content;
     uint64_t most_bytes; /* of a selection; known to who has entered */
+};
+
+struct staged_writer {
+    struct staged *staged;
+    struct staged_writer *prev, *next; /* of the same view */
+    bool has_part;                     /* of the content, something was written by this one */
+    atomic_int lost; /* and others have brought about that it was forgotten: the error that is to be
+                      * told; or 0; read without the lock */
 };
 
 struct staging {
@@ -121,6 +133,18 @@ static bool is_missing(const struct staged *staged)
     return is_behind(staged->views, staged->key.view, staged->key.frame);
 }
 
+/* The content ends, applied or (error) not. Who is `told` has that from the answer; others that have written to it are
+ * told by their next close or sync. */
+static void end_parts(struct staged *staged, const struct staged_writer *told, int error)
+{
+    struct staged_writer *writer;
+    DL_FOREACH (staged->list, writer) {
+        if (error && writer->has_part && writer != told)
+            atomic_store(&writer->lost, error == -EINTR ? -EIO : error);
+        writer->has_part = false;
+    }
+}
+
 /* Called after every change of `waits`. */
 static void note(struct staging *staging, struct staged *staged)
 {
@@ -159,16 +183,26 @@ failed:
     return error;
 }
 
-bool staging_is_collected(const struct staged *staged)
+static bool is_collected(const struct staged *staged)
 {
     return atomic_load(&staged->is_collected);
+}
+
+bool staging_is_collected(const struct staged_writer *writer)
+{
+    return is_collected(writer->staged);
+}
+
+bool staging_has_lost(const struct staged_writer *writer)
+{
+    return atomic_load(&writer->lost) != 0;
 }
 
 /* Whether there is a content, of whatever kind. */
 static bool has_content(const struct staged *staged)
 {
     return staged->is_staged && staged->failure == 0 &&
-           (is_selection(staged) || staging_is_collected(staged));
+           (is_selection(staged) || is_collected(staged));
 }
 
 static void free_content(struct staging *staging, struct staged *staged)
@@ -272,8 +306,10 @@ static int apply_dense(struct staging *staging, struct staged *staged)
     return error;
 }
 
-static void end_content(struct staging *staging, struct staged *staged, int error, bool *changed)
+static void end_content(struct staging *staging, struct staged *staged,
+                        const struct staged_writer *told, int error, bool *changed)
 {
+    end_parts(staged, told, error);
     free_content(staging, staged);
     staged->is_staged = staged->is_written = false;
     staged->is_new &= error != 0;
@@ -285,26 +321,28 @@ static void end_content(struct staging *staging, struct staged *staged, int erro
 /* It has been entered. What was applied, or not, waits still. */
 static int try_to_apply(struct staging *staging, struct staged *staged)
 {
-    return is_selection(staged)           ? apply_selection(staging, staged)
-           : staging_is_collected(staged) ? apply_collected(staging, staged, false)
-                                          : apply_dense(staging, staged);
+    return is_selection(staged)   ? apply_selection(staging, staged)
+           : is_collected(staged) ? apply_collected(staging, staged, false)
+                                  : apply_dense(staging, staged);
 }
 
 /* Applied or not, nothing waits afterwards. It has been entered. */
-static int apply(struct staging *staging, struct staged *staged, bool *changed)
+static int apply(struct staging *staging, struct staged *staged, const struct staged_writer *told,
+                 bool *changed)
 {
     int error = try_to_apply(staging, staged);
-    end_content(staging, staged, error, changed);
+    end_content(staging, staged, told, error, changed);
     return error;
 }
 
 /* By closing a descriptor that may not be the last one: what is no file yet may become one. Until
  * then it is not shown. It has been entered. */
-static int try_collected(struct staging *staging, struct staged *staged, bool *changed)
+static int try_collected(struct staging *staging, struct staged *staged,
+                         const struct staged_writer *told, bool *changed)
 {
     int error = apply_collected(staging, staged, true);
     if (!error || error == -EINTR) {
-        end_content(staging, staged, error, changed);
+        end_content(staging, staged, told, error, changed);
         return error;
     }
     staged->failure = error;
@@ -314,81 +352,131 @@ static int try_collected(struct staging *staging, struct staged *staged, bool *c
     return error;
 }
 
-/* The content of one that has failed is in use until its last writer has ended. */
-static struct staged *find_to_begin(struct staging *staging, const struct node *node,
-                                    enum view_kind view, uint64_t frame)
+/* As interrupt_wait, for a condition with the monotonic clock. */
+static int wait_for_change(struct staging *staging)
 {
-    struct staged *staged = find(staging, node, view, frame);
-    while (staged && staged->failure && staged->applies) {
-        pthread_cond_wait(&staging->changed, &staging->lock);
-        staged = find(staging, node, view, frame);
-    }
-    return staged;
+    const struct timespec look = clock_in(LOOK_NANOS);
+    (void)pthread_cond_timedwait(&staging->changed, &staging->lock, &look);
+    return interrupt_check();
 }
 
-int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
-                  uint64_t frame, struct staged **out)
+/* The content of one that has failed is in use while a close decodes it again. -EINTR. */
+static int find_to_begin(struct staging *staging, const struct node *node, enum view_kind view,
+                         uint64_t frame, struct staged **staged)
 {
-    struct views *views;
-    int error = node_get_views(staging->nodes, node, &views);
-    if (error)
-        return error;
-    bool is_there = !is_behind(views, view, frame); /* which may wait for what is written there */
-    pthread_mutex_lock(&staging->lock);
-    struct staged *staged = find_to_begin(staging, node, view, frame);
-    if (!staged)
-        error = add(staging, node, view, frame, &staged);
-    if (!error && staged->failure) { /* a failure of another writer, which has closed the file */
-        free_content(staging, staged);
-        staged->is_staged = staged->is_written = false;
-        note(staging, staged);
-    }
-    if (!error) {
-        staged->writers++;
-        if (!is_there) {
-            staged->is_new = true;
-            staged->is_refused = false;
-            staged->is_staged |= is_selection(staged);
-            note(staging, staged);
-        }
-        *out = staged;
-    }
-    pthread_mutex_unlock(&staging->lock);
-    node_put_views(staging->nodes, node);
+    int error = 0;
+    while (!error && (*staged = find(staging, node, view, frame)) && (*staged)->failure &&
+           (*staged)->applies)
+        error = wait_for_change(staging);
     return error;
 }
 
-int staging_apply(struct staging *staging, struct staged *staged, bool *changed)
+/* A failure of another writer, which has closed the file: who opens it begins anew. */
+static void drop_failed(struct staging *staging, struct staged *staged)
 {
+    log_warning("%s: %s: frame %llu is not changed: what was written to its file was refused when "
+                "a descriptor of it was closed (%s), and is forgotten, as the file is opened for "
+                "writing again",
+                sfs_path(node_file(staged->node)), staged->views->path,
+                (unsigned long long)staged->key.frame, strerror(-staged->failure));
+    end_parts(staged, NULL, staged->failure);
+    free_content(staging, staged);
+    staged->is_staged = staged->is_written = false;
+    note(staging, staged);
+}
+
+/* The lock must be held. */
+static int begin(struct staging *staging, const struct node *node, enum view_kind view,
+                 uint64_t frame, struct staged_writer *writer)
+{
+    struct staged *staged;
+    int error = find_to_begin(staging, node, view, frame, &staged);
+    if (!error && !staged)
+        error = add(staging, node, view, frame, &staged);
+    if (error)
+        return error;
+    if (staged->failure)
+        drop_failed(staging, staged);
+    writer->staged = staged;
+    DL_APPEND(staged->list, writer);
+    staged->writers++;
+    return 0;
+}
+
+int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
+                  uint64_t frame, struct staged_writer **out)
+{
+    struct views *views;
+    struct staged_writer *writer = calloc(1, sizeof(*writer));
+    int error = writer ? node_get_views(staging->nodes, node, &views) : -ENOMEM;
+    if (error)
+        goto done;
+    atomic_init(&writer->lost, 0);
+    bool is_there = !is_behind(views, view, frame); /* which may wait for what is written there */
+    pthread_mutex_lock(&staging->lock);
+    error = begin(staging, node, view, frame, writer);
+    if (!error && !is_there) {
+        struct staged *staged = writer->staged;
+        staged->is_new = true;
+        staged->is_refused = false;
+        staged->is_staged |= is_selection(staged);
+        note(staging, staged);
+    }
+    pthread_mutex_unlock(&staging->lock);
+    node_put_views(staging->nodes, node);
+done:
+    if (error)
+        free(writer);
+    else
+        *out = writer;
+    return error;
+}
+
+int staging_apply(struct staging *staging, struct staged_writer *writer, bool *changed)
+{
+    struct staged *staged = writer->staged;
     *changed = false;
     int error = enter(staging, staged);
     if (error)
         return error;
-    if (atomic_load(&staged->waits)) {
+    error = atomic_exchange(&writer->lost, 0);
+    if (!error && atomic_load(&staged->waits)) {
         error = try_to_apply(staging, staged);
         *changed = true;
         if (error != -EINTR) /* else it can be asked for again */
-            end_content(staging, staged, error, changed);
+            end_content(staging, staged, writer, error, changed);
     }
     leave(staging, staged);
     return error;
 }
 
-int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool again,
+/* It has been entered. */
+static int close_writer(struct staging *staging, struct staged_writer *writer, bool wrote,
+                        bool *changed, bool *closing)
+{
+    struct staged *staged = writer->staged;
+    if (staging_has_lost(writer)) /* nor must any later close report success */
+        return atomic_load(&writer->lost);
+    if (staged->is_staged && staged->is_written && wrote)
+        return (is_collected(staged) ? try_collected : apply)(staging, staged, writer, changed);
+    if (staged->failure) /* the same */
+        return staged->failure;
+    if (atomic_load(&staged->waits) && !staged->is_written)
+        *changed = *closing = true;
+    return 0;
+}
+
+int staging_close(struct staging *staging, struct staged_writer *writer, bool wrote, bool again,
                   bool *changed, bool *closing)
 {
+    struct staged *staged = writer->staged;
     *changed = *closing = false;
-    if (!atomic_load(&staged->waits))
+    if (!atomic_load(&staged->waits) && !staging_has_lost(writer))
         return 0;
     int error = enter(staging, staged);
     if (error)
         return error;
-    if (staged->is_staged && staged->is_written && wrote)
-        error = (staging_is_collected(staged) ? try_collected : apply)(staging, staged, changed);
-    else if (staged->failure) /* later closes must not report success */
-        error = staged->failure;
-    else if (atomic_load(&staged->waits) && !staged->is_written)
-        *changed = *closing = true;
+    error = close_writer(staging, writer, wrote, changed, closing);
     if (*closing && staged->closing++ == 0)
         staged->is_looked_at = false;
     if (*closing && again) { /* the last time was not for good */
@@ -437,26 +525,35 @@ static void leave_for_good(struct staging *staging, struct staged *staged, unsig
         destroy(staging, staged);
 }
 
-int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed)
+int staging_end(struct staging *staging, struct staged_writer *writer, bool asked, bool *changed)
 {
+    struct staged *staged = writer->staged;
     int error = 0;
     *changed = false;
     enter_in_any_case(staging, staged);
+    asked &= !staging_has_lost(writer); /* what waits now is others' */
     if ((asked || staged->writers == 1) && atomic_load(&staged->waits))
-        error = apply(staging, staged, changed);
+        error = apply(staging, staged, writer, changed);
+    DL_DELETE(staged->list, writer);
+    free(writer);
     leave_for_good(staging, staged, &staged->writers); /* new writers may have come meanwhile */
     return error;
 }
 
-bool staging_waits(const struct staged *staged)
+bool staging_waits(const struct staged_writer *writer)
 {
-    return atomic_load(&staged->waits);
+    return atomic_load(&writer->staged->waits);
 }
 
-void staging_refuse(struct staging *staging, struct staged *staged, bool *changed)
+void staging_refuse(struct staging *staging, struct staged_writer *writer, bool *changed)
 {
+    struct staged *staged = writer->staged;
+    *changed = false;
+    if (staging_has_lost(writer)) /* what waits now is others' */
+        return;
     enter_in_any_case(staging, staged);
     *changed = atomic_load(&staged->waits);
+    end_parts(staged, writer, -EIO);
     free_content(staging, staged);
     staged->is_staged = staged->is_written = false;
     staged->is_refused = staged->is_new;
@@ -525,7 +622,7 @@ static bool may_collect(const struct staging *staging, const struct staged *stag
         return true;
     if (!staging->limit || (view != VIEW_NPY && view != VIEW_TIFF))
         return false;
-    if (staging_is_collected(staged))
+    if (is_collected(staged))
         return true;
     return bytes->offset == 0
                ? view_takes_foreign(view, bytes->bytes, bytes->n)
@@ -569,7 +666,7 @@ static int tell_of_room(const struct staging *staging, const struct staged *stag
 static int collect(struct staging *staging, struct staged *staged, const struct view_bytes *bytes)
 {
     uint64_t end;
-    bool begins = !staging_is_collected(staged);
+    bool begins = !is_collected(staged);
     int error = __builtin_add_overflow(bytes->offset, bytes->n, &end) ? -EFBIG : 0;
     if (!error && begins)
         error = begin_collecting(staging, staged, bytes->offset);
@@ -608,11 +705,14 @@ static int write_waiting(struct staging *staging, struct staged *staged,
     return error;
 }
 
-int staging_write_dense(struct staging *staging, struct staged *staged,
+int staging_write_dense(struct staging *staging, struct staged_writer *writer,
                         const struct view_bytes *bytes, size_t *written)
 {
+    struct staged *staged = writer->staged;
     struct views *views = staged->views;
     enum view_kind view = staged->key.view;
+    if (staging_has_lost(writer)) /* what is before these bytes is not there any more */
+        return -EIO;
     if (!atomic_load(&staged->waits)) {
         int error = view_write(views, view, staged->key.frame, bytes, written);
         if (error != -EINVAL || !may_collect(staging, staged, bytes))
@@ -621,35 +721,49 @@ int staging_write_dense(struct staging *staging, struct staged *staged,
     int error = enter(staging, staged);
     if (error)
         return error;
-    error = staging_is_collected(staged) ? -EINVAL : write_waiting(staging, staged, bytes, written);
+    error = is_collected(staged) ? -EINVAL : write_waiting(staging, staged, bytes, written);
     pthread_mutex_unlock(&staging->lock);
     bool collects = error == -EINVAL && may_collect(staging, staged, bytes);
     pthread_mutex_lock(&staging->lock);
     if (collects) {
         error = collect(staging, staged, bytes);
+        writer->has_part |= !error;
         *written = bytes->n;
     }
     leave(staging, staged);
     return error;
 }
 
-bool staging_resize(struct staging *staging, struct staged *staged, uint64_t size, int *error)
+bool staging_resize(struct staging *staging, struct staged_writer *writer, uint64_t size,
+                    int *error)
 {
-    if (!staging_is_collected(staged))
+    struct staged *staged = writer->staged;
+    *error = staging_has_lost(writer) ? -EIO : 0;
+    if (*error)
+        return true;
+    if (!is_collected(staged))
         return false;
-    enter_in_any_case(staging, staged);
-    bool is_collected = staging_is_collected(staged);
-    *error = is_collected ? tell_of_room(staging, staged, resize(staging, staged, size)) : 0;
-    if (is_collected)
+    *error = enter(staging, staged);
+    if (*error)
+        return true;
+    bool is_it = is_collected(staged);
+    *error = is_it ? tell_of_room(staging, staged, resize(staging, staged, size)) : 0;
+    if (is_it)
         note(staging, staged);
+    writer->has_part |= is_it && !*error;
     leave(staging, staged);
-    return is_collected;
+    return is_it;
 }
 
-void staging_truncate_dense(struct staging *staging, struct staged *staged)
+int staging_truncate_dense(struct staging *staging, struct staged_writer *writer)
 {
+    struct staged *staged = writer->staged;
     bool is_there = !is_missing(staged);
-    enter_in_any_case(staging, staged);
+    int error = enter(staging, staged);
+    if (error)
+        return error;
+    end_parts(staged, writer, 0);
+    atomic_store(&writer->lost, 0);
     free_content(staging, staged);
     staged->is_new &= !is_there;
     staged->is_staged = true;
@@ -657,6 +771,7 @@ void staging_truncate_dense(struct staging *staging, struct staged *staged)
     staged->is_closed = false;
     note(staging, staged);
     leave(staging, staged);
+    return 0;
 }
 
 bool staging_is_empty(struct staging *staging, const struct node *node, enum view_kind view,
@@ -666,8 +781,7 @@ bool staging_is_empty(struct staging *staging, const struct node *node, enum vie
         return false;
     pthread_mutex_lock(&staging->lock);
     const struct staged *staged = find(staging, node, view, frame);
-    bool is_empty =
-        staged && staged->is_staged && !is_selection(staged) && !staging_is_collected(staged);
+    bool is_empty = staged && staged->is_staged && !is_selection(staged) && !is_collected(staged);
     pthread_mutex_unlock(&staging->lock);
     return is_empty;
 }
@@ -686,10 +800,13 @@ bool staging_is_new(struct staging *staging, const struct node *node, enum view_
 
 /* ---- Selections ---- */
 
-int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
-                  uint64_t offset)
+int staging_write(struct staging *staging, struct staged_writer *writer, const void *bytes,
+                  size_t n, uint64_t offset)
 {
+    struct staged *staged = writer->staged;
     uint64_t end;
+    if (staging_has_lost(writer)) /* what is before these bytes is not there any more */
+        return -EIO;
     if (__builtin_add_overflow(offset, n, &end))
         return -EFBIG;
     int error = enter(staging, staged);
@@ -701,6 +818,7 @@ int staging_write(struct staging *staging, struct staged *staged, const void *by
     if (!error) {
         memcpy(staged->content.bytes + offset, bytes, n);
         staged->is_written = true; /* also after a truncation to nothing */
+        writer->has_part = true;
         staged->is_closed = false;
         note(staging, staged);
     }
@@ -747,7 +865,7 @@ int staging_truncate(struct staging *staging, const struct node *node, uint64_t 
     bool at_once = staged->writers == 0 || (by_name && (size == 0 || !staged->is_staged));
     error = truncate_to(staging, staged, size);
     if (!error && at_once)
-        error = apply(staging, staged, changed);
+        error = apply(staging, staged, NULL, changed);
     leave_for_good(staging, staged, &staged->users);
     return error;
 }

@@ -40,7 +40,7 @@
 
 struct staging;
 struct staging_limit;
-struct staged;
+struct staged_writer; /* a file by which a view is open for writing */
 
 int staging_create(struct nodes *nodes, struct staging **staging);
 
@@ -51,27 +51,28 @@ void staging_collect(struct staging *staging, struct staging_limit *limit, bool 
 /* Nothing is open for writing any more. */
 void staging_destroy(struct staging *staging);
 
-/* A view is opened for writing; ended by staging_end. A frame behind the last one is to be created
- * by that. Errors of node_get_views; -ENOMEM. */
+/* A view is opened for writing; ended by staging_end. What was refused, as a close by another writer tried to apply
+ * it, is forgotten, which is logged: whoever has written to it is told (staging_has_lost). A frame behind the last one
+ * is to be created by that. It may wait for a close. Errors of node_get_views; -ENOMEM; -EINTR. */
 int staging_begin(struct staging *staging, const struct node *node, enum view_kind view,
-                  uint64_t frame, struct staged **staged);
+                  uint64_t frame, struct staged_writer **writer);
 
 /* Somebody closes. asked: a truncation or a new frame that waits still was asked for by him, and is
  * applied; by the last one everything is. *changed: the frame has changed (also of the others
  * below). */
-int staging_end(struct staging *staging, struct staged *staged, bool asked, bool *changed);
+int staging_end(struct staging *staging, struct staged_writer *writer, bool asked, bool *changed);
 
 /* Applies what waits, which is forgotten in any case but -EINTR: it was interrupted. -EINVAL: it is no
  * selection, or no file, of this
  * frame, and nothing has changed; errors of view_put, view_set_defined, view_truncate and
  * views_extend. */
-int staging_apply(struct staging *staging, struct staged *staged, bool *changed);
+int staging_apply(struct staging *staging, struct staged_writer *writer, bool *changed);
 
 /* A descriptor was closed, perhaps not the last one of its file. wrote: through this file something
  * was written, which is applied as above. again: not the first one of its file. *changed is also
  * set if (closing) a truncation to nothing or a new frame may be applied soon: what is known of
  * other views must not outlast this, so that they are asked for again. */
-int staging_close(struct staging *staging, struct staged *staged, bool wrote, bool again,
+int staging_close(struct staging *staging, struct staged_writer *writer, bool wrote, bool again,
                   bool *changed, bool *closing);
 
 /* Other views begin to be told of, again. */
@@ -83,27 +84,34 @@ void staging_forget_looks(struct staging *staging, const struct node *node, enum
 bool staging_closed(struct staging *staging, const struct node *node, enum view_kind view,
                     uint64_t frame, bool in_any_case);
 
+/* Whether something that was written by this one was forgotten since, as others had it refused, or interrupted
+ * applying it: that is the error of its closes, and of the next sync; until that, or (but of a selection) a truncation
+ * to nothing by it, writing is -EIO. */
+bool staging_has_lost(const struct staged_writer *writer);
+
 /* Whether anything waits. */
-bool staging_waits(const struct staged *staged);
+bool staging_waits(const struct staged_writer *writer);
 
 /* Something was refused: what waits is forgotten. *changed: the file shows something else now. */
-void staging_refuse(struct staging *staging, struct staged *staged, bool *changed);
+void staging_refuse(struct staging *staging, struct staged_writer *writer, bool *changed);
 
 /* ---- Dense views ---- */
 
 /* As view_write, or as view_replace if the view is truncated, or into what is collected: -ENOSPC,
  * which is logged, in place of -EFBIG. -EINTR: nothing was written. */
-int staging_write_dense(struct staging *staging, struct staged *staged,
+int staging_write_dense(struct staging *staging, struct staged_writer *writer,
                         const struct view_bytes *bytes, size_t *written);
 
 /* Whether what is written to it is collected. */
-bool staging_is_collected(const struct staged *staged);
+bool staging_is_collected(const struct staged_writer *writer);
 
-/* Cuts what is collected of a view, or adds zeros; false: nothing is. *error as of writing. */
-bool staging_resize(struct staging *staging, struct staged *staged, uint64_t size, int *error);
+/* Cuts what is collected of a view, or adds zeros; false: nothing is. *error as of writing, after which it is as it
+ * was. */
+bool staging_resize(struct staging *staging, struct staged_writer *writer, uint64_t size,
+                    int *error);
 
-/* Truncates it to nothing; *staged is of the file by which that was asked for. */
-void staging_truncate_dense(struct staging *staging, struct staged *staged);
+/* Truncates it to nothing; *writer is of the file by which that was asked for. -EINTR. */
+int staging_truncate_dense(struct staging *staging, struct staged_writer *writer);
 
 /* Whether a view is truncated, and whether its frame is to come to be. */
 bool staging_is_empty(struct staging *staging, const struct node *node, enum view_kind view,
@@ -115,8 +123,8 @@ bool staging_is_new(struct staging *staging, const struct node *node, enum view_
 
 /* -EFBIG: more than any encoded selection of this frame; -ENOSPC, which is logged: more than is left of the limit of
  * staging_collect; -EINTR: nothing was written. */
-int staging_write(struct staging *staging, struct staged *staged, const void *bytes, size_t n,
-                  uint64_t offset);
+int staging_write(struct staging *staging, struct staged_writer *writer, const void *bytes,
+                  size_t n, uint64_t offset);
 
 /* ftruncate(2), or (by_name) truncate(2). Applied at once if the file is not open for writing,
  * and by name if that leaves nothing of what others have staged, or nothing is staged. */

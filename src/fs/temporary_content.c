@@ -15,9 +15,24 @@ void temporary_tell_of_limit(const struct temporaries *temporaries, const char *
                 temporaries->limit->most);
 }
 
+int temporary_wait(struct temporary *temporary)
+{
+    int error = 0;
+    while (!error && temporary->becomes)
+        error = interrupt_wait(&temporary->no_longer, &temporary->lock);
+    return error;
+}
+
+/* The lock must be held, which may be dropped meanwhile. */
+static int begin_changing(struct temporary *temporary)
+{
+    int error = temporary_wait(temporary);
+    return error || !temporary->has_become ? error : -ESTALE;
+}
+
 void temporary_state(struct temporary *temporary, struct temporary_state *state)
 {
-    interrupt_ask_lock(&temporary->lock);
+    pthread_mutex_lock(&temporary->lock);
     *state = (struct temporary_state){.size = temporary->n,
                                       .atime = temporary->atime,
                                       .mtime = temporary->mtime,
@@ -77,8 +92,8 @@ int temporary_write(struct temporaries *temporaries, struct temporary *temporary
     uint64_t end;
     if (__builtin_add_overflow(offset, n, &end))
         return -EFBIG;
-    interrupt_ask_lock(&temporary->lock);
-    int error = temporary->has_become ? -ESTALE : 0;
+    pthread_mutex_lock(&temporary->lock);
+    int error = begin_changing(temporary);
     if (!error && end > temporary->n)
         error = grow(temporaries, temporary, end);
     if (!error && n > 0) {
@@ -91,8 +106,8 @@ int temporary_write(struct temporaries *temporaries, struct temporary *temporary
 
 int temporary_resize(struct temporaries *temporaries, struct temporary *temporary, uint64_t size)
 {
-    interrupt_ask_lock(&temporary->lock);
-    int error = temporary->has_become ? -ESTALE : 0;
+    pthread_mutex_lock(&temporary->lock);
+    int error = begin_changing(temporary);
     if (!error && size > temporary->n)
         error = grow(temporaries, temporary, size);
     if (!error && size == 0) {
@@ -112,7 +127,7 @@ int temporary_resize(struct temporaries *temporaries, struct temporary *temporar
 int temporary_read(struct temporary *temporary, uint64_t offset, size_t n, void *buffer,
                    size_t *got)
 {
-    interrupt_ask_lock(&temporary->lock);
+    pthread_mutex_lock(&temporary->lock);
     int error = temporary->has_become ? -ESTALE : 0;
     size_t left = offset < temporary->n ? temporary->n - (size_t)offset : 0;
     *got = left < n ? left : n;
@@ -125,7 +140,7 @@ int temporary_read(struct temporary *temporary, uint64_t offset, size_t n, void 
 void temporary_set_times(struct temporary *temporary, const struct timespec *atime,
                          const struct timespec *mtime)
 {
-    interrupt_ask_lock(&temporary->lock);
+    pthread_mutex_lock(&temporary->lock);
     if (atime)
         temporary->atime = *atime;
     if (mtime)
@@ -138,7 +153,7 @@ void temporary_set_times(struct temporary *temporary, const struct timespec *ati
 bool temporary_times_are_set(struct temporary *temporary, struct timespec *atime,
                              struct timespec *mtime)
 {
-    interrupt_ask_lock(&temporary->lock);
+    pthread_mutex_lock(&temporary->lock);
     bool are_set = temporary->has_atime || temporary->has_mtime;
     *atime = temporary->atime;
     *mtime = temporary->mtime;

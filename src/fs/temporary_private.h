@@ -27,9 +27,10 @@ struct temporary {
     unsigned users;                /* its name is one */
     /* Never changed: */
     uint64_t number;
-    const struct node *home; /* by which it was made; held */
-    pthread_mutex_t
-        lock; /* guards what follows; held while it becomes a frame, which may take long */
+    const struct node *home;  /* by which it was made; held */
+    pthread_mutex_t lock;     /* guards what follows */
+    bool becomes;             /* a frame, which may take long: bytes and n stay as they are */
+    pthread_cond_t no_longer; /* `becomes` */
     char *bytes;
     size_t n, room;
     struct timespec atime, mtime;
@@ -53,6 +54,10 @@ struct temporaries {
     struct temporary *became;
     uint64_t numbers; /* of files so far */
 };
+
+/* Its lock must be held, and is dropped meanwhile: waits while the content becomes a frame, before it is changed.
+ * -EINTR. */
+int temporary_wait(struct temporary *temporary);
 
 /* Says which file has no room: -EFBIG: not even alone; else with the others. */
 void temporary_tell_of_limit(const struct temporaries *temporaries, const char *name, int error);

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "common/interrupt.h"
 #include "common/log.h"
 #include "fs/escaped_names.h"
 
@@ -100,6 +99,12 @@ static void free_name(struct temporaries *temporaries, struct name *name)
 
 /* ---- Files ---- */
 
+static void destroy_lock(struct temporary *temporary)
+{
+    pthread_cond_destroy(&temporary->no_longer);
+    pthread_mutex_destroy(&temporary->lock);
+}
+
 /* Frees a file that is unused and in no table. */
 static void destroy(struct temporaries *temporaries, struct temporary *temporary)
 {
@@ -107,7 +112,7 @@ static void destroy(struct temporaries *temporaries, struct temporary *temporary
         node_put(temporaries->nodes, temporary->became.node);
     mounted_put(temporary->home->mounted, true);
     node_put(temporaries->nodes, temporary->home->number);
-    pthread_mutex_destroy(&temporary->lock);
+    destroy_lock(temporary);
     free(temporary->bytes);
     free(temporary);
 }
@@ -189,11 +194,12 @@ int temporary_make(struct temporaries *temporaries, struct temporary_place place
         clock_gettime(CLOCK_REALTIME, &temporary->mtime);
         temporary->atime = temporary->mtime;
         pthread_mutex_init(&temporary->lock, NULL);
+        pthread_cond_init(&temporary->no_longer, NULL);
         pthread_mutex_lock(&temporaries->lock);
         error = add(temporaries, temporary, name);
         pthread_mutex_unlock(&temporaries->lock);
         if (error)
-            pthread_mutex_destroy(&temporary->lock);
+            destroy_lock(temporary);
     }
     if (error == -ENOSPC)
         temporary_tell_of_limit(temporaries, string, error);
@@ -400,10 +406,18 @@ int temporary_become(struct temporaries *temporaries, struct temporary *temporar
                      const struct node *node, struct inode became, temporary_use use, void *context)
 {
     struct name *name = NULL;
-    interrupt_ask_lock(&temporary->lock);
-    int error = temporary->has_become || !has_name(temporaries, temporary) ? -ENOENT : 0;
-    if (!error)
+    pthread_mutex_lock(&temporary->lock);
+    int error = temporary_wait(temporary);
+    if (!error && (temporary->has_become || !has_name(temporaries, temporary)))
+        error = -ENOENT;
+    if (!error) {
+        temporary->becomes = true;
+        pthread_mutex_unlock(&temporary->lock);
         error = use(context, temporary->bytes ? temporary->bytes : "", temporary->n);
+        pthread_mutex_lock(&temporary->lock);
+        temporary->becomes = false;
+        pthread_cond_broadcast(&temporary->no_longer);
+    }
     if (!error)
         name = end_content(temporaries, temporary, node, became);
     pthread_mutex_unlock(&temporary->lock);

@@ -69,7 +69,7 @@ int temporary_unlink(struct temporaries *temporaries, struct temporary_place pla
 int temporary_rename(struct temporaries *temporaries, struct temporary *temporary,
                      struct temporary_place place, const char *name, bool replaces);
 
-/* ---- Contents. -ESTALE: it has become a frame. ---- */
+/* ---- Contents. -ESTALE: it has become a frame. What changes them waits while one becomes it; -EINTR. ---- */
 
 struct temporary_state {
     uint64_t size; /* bytes */
@@ -98,7 +98,7 @@ typedef int (*temporary_use)(void *context, const void *bytes, size_t n);
 
 /* Calls use with the content. If that succeeds the file has no name any more, and is the view
  * `became` of a node that is held, for those who have it open. Errors of use; -ENOENT: it
- * has no name. */
+ * has no name; -EINTR. */
 int temporary_become(struct temporaries *temporaries, struct temporary *temporary,
                      const struct node *node, struct inode became, temporary_use use,
                      void *context);

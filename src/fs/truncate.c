@@ -76,11 +76,14 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
         return truncate_matrix(mount, node, truncation, change);
     if (file && file->staged && size > 0 &&
         staging_resize(mount->staging, file->staged, size, &error)) {
-        open_file_note_collected(mount, file, change);
+        if (!error)
+            open_file_note_collected(mount, file, change);
         return error;
     }
     if (is_before_writing(views, kind, truncation)) {
-        staging_truncate_dense(mount->staging, file->staged);
+        error = staging_truncate_dense(mount->staging, file->staged);
+        if (error)
+            return error;
         atomic_store(&file->has_asked, true);
         *change = change_of_frames(node, inode.frame, inode.frame);
         change->views = 1u << kind;

@@ -113,13 +113,15 @@ static bool is_appending(const struct fuse_file_info *info)
 
 /* Writes to a temporary file. What else *file may be, or has become, is for the caller to write to.
  */
-static int write_temporary(struct mount *mount, struct open_file **file, const char *bytes,
-                           size_t n, uint64_t offset)
+static int write_temporary(fuse_req_t request, struct mount *mount, struct open_file **file,
+                           const struct view_bytes *bytes)
 {
+    CHANGING(request);
     int error = open_file_now(mount, file);
     if (error || !(*file)->temporary)
         return error;
-    error = temporary_write(mount->temporaries, (*file)->temporary, bytes, n, offset);
+    error = temporary_write(mount->temporaries, (*file)->temporary, bytes->bytes, bytes->n,
+                            bytes->offset);
     return error == -ESTALE ? open_file_now(mount, file) : error;
 }
 
@@ -137,7 +139,7 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     open_file_use(opened);
     bool is_control = control_is_writable(mount, file->inode.entry);
     answer.error = is_control ? control_write(mount, bytes, n)
-                              : write_temporary(mount, &file, bytes, n, (uint64_t)offset);
+                              : write_temporary(request, mount, &file, &given);
     if (answer.error || is_control || file->temporary) {
         answer_now(request, &answer);
         open_file_put(mount, opened);

@@ -176,7 +176,7 @@ int hdf5_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *map
 void hdf5_mappings_free(struct hdf5_mappings *mappings);
 
 /* What of an open dataset can have changed by others: its dims, and where its bytes are. -ESTALE:
- * it has another rank, elements of another size, or is none now. */
+ * it has another rank, elements of another size, is stored in another way, or is none now. */
 int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
                        uint64_t *data_address);
 void hdf5_info_free(struct sfs_dataset_info *info);

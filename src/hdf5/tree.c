@@ -1,11 +1,14 @@
 /* Groups and links. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/growing_array.h"
+#include "common/log.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
+#include "store/store.h"
 
 void sfs_link_free(struct sfs_link *link)
 {
@@ -88,12 +91,17 @@ static int describe_link(hid_t group, const char *name, const H5L_info_t *info,
 struct listing {
     struct sfs_links *links;
     size_t room;
+    bool left_out; /* links whose names are no names: libhdf5 cannot find them either */
 };
 
 static int add_link(hid_t group, const char *name, const H5L_info_t *info, void *context)
 {
     struct listing *listing = context;
     struct sfs_links *links = listing->links;
+    if (!*name || strchr(name, '/')) {
+        listing->left_out = true;
+        return 0;
+    }
     struct sfs_link *grown = room_for_one(links->link, links->n, &listing->room, sizeof(*grown));
     if (!grown)
         return -ENOMEM;
@@ -152,6 +160,10 @@ static int list_in_pieces(struct hdf5 *hdf5, uint64_t address, struct sfs_links 
             error = tree_walk_links(hdf5, &walk);
         error = library_leave_with(error);
     }
+    if (!error && listing.left_out)
+        log_warning("%s: links of the group at address %" PRIu64
+                    " are left out: their names are empty, or have a slash",
+                    store_path(hdf5->store), address);
     return error;
 }
 

@@ -1,4 +1,4 @@
-/* Looks through /proc for the holder of a lock and its connection; aborts that by fusectl. */
+/* Looks through /proc for the holder of a lock and its connection; aborts that. */
 #include "store/lock_holder.h"
 
 #include <dirent.h>
@@ -9,27 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef SYS_fsopen
-#include <linux/mount.h>
-#endif
 
 #include "common/acl.h"
 #include "common/clock.h"
+#include "common/fuse_connection.h"
 #include "common/log.h"
 #include "common/mounts.h"
 #include "common/process_status.h"
 #include "store/private.h"
 
-#define CONNECTIONS "/sys/fs/fuse/connections"
-#define PROGRAM     "sparsefs"
+#define PROGRAM "sparsefs"
 
 #define TRY_NANOS   10000000
 #define ABORT_TRIES 50 /* a killed process mostly ends at once */
 #define MOST_TRIES  500
+#define MOST_NANOS  UINT64_C(30000000000) /* of them together */
+
+/* Anybody may have any number of locks, and each read(2) of the kernel's table, of a page, begins by passing over what
+ * was read before. */
+#define TABLE_NANOS UINT64_C(1000000000)
 
 /* Of all descriptors of all threads: whoever holds the lock may have made any number. */
 #define MOST_FACTS   4096
@@ -42,8 +43,9 @@ bool holder_find(const struct stat *file, bool writer_only, struct holder *holde
     unsigned major_number, minor_number;
     unsigned long long inode;
     bool found = false;
+    uint64_t end = clock_now() + TABLE_NANOS;
     FILE *locks = fopen("/proc/locks", "re");
-    while (locks && !found && fgets(line, sizeof(line), locks)) {
+    while (locks && !found && clock_now() < end && fgets(line, sizeof(line), locks)) {
         found = sscanf(line, "%*u: FLOCK ADVISORY %7s %d %x:%x:%llu", kind, &holder->pid,
                        &major_number, &minor_number, &inode) == 5 &&
                 inode == file->st_ino && major_number == major(file->st_dev) &&
@@ -133,93 +135,86 @@ static bool connection_of(pid_t pid, unsigned *connection)
 
 /* ---- Its connection ---- */
 
-/* A mount of fusectl that is nowhere: only root may make one. A negative number: none. Linux has
- * had these calls since 5.2, glibc since 2.36. */
-static int mount_connections(void)
+/* A descriptor of /dev/fuse goes on to tell the number of its connection when that is gone, and another mount has the
+ * number: so it is that of a mount that the process's user has made, or none. */
+static bool is_mounted_by(unsigned connection, uid_t user)
 {
-#ifdef SYS_fsopen
-    int context = (int)syscall(SYS_fsopen, "fusectl", FSOPEN_CLOEXEC), folder = -1;
-    if (context >= 0 && syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
-        folder = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC, 0);
-    if (context >= 0)
-        close(context);
-    return folder;
-#else
-    return -1;
-#endif
+    struct mounts mounts;
+    bool found = false;
+    mounts_begin(&mounts);
+    while (!found && mounts_next(&mounts))
+        found = mounts.minor == connection && mounts.user == user;
+    mounts_end(&mounts);
+    return found;
 }
 
-/* The file belongs to the user who mounted. */
-static int open_abort(unsigned connection)
+/* A name proves nothing: of other users only those are believed who may write the file anyway. */
+static bool is_killed_sparsefs(const struct holder *holder, const struct stat *file, uid_t *user)
 {
-    char path[64];
-    snprintf(path, sizeof(path), CONNECTIONS "/%u/abort", connection);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    int folder = fd < 0 && errno == ENOENT ? mount_connections() : -1;
-    if (folder < 0)
-        return fd;
-    snprintf(path, sizeof(path), "%u/abort", connection);
-    fd = openat(folder, path, O_WRONLY | O_CLOEXEC);
-    close(folder);
-    return fd;
+    struct process_status process;
+    bool is_killed =
+        process_look_at(holder->pid, &process) && strcmp(process.name, PROGRAM) == 0 &&
+        (process.uid == 0 || process.uid == geteuid() || process.uid == file->st_uid) &&
+        process.was_killed;
+    *user = process.uid;
+    return is_killed;
 }
 
-static void abort_connection(const char *path, pid_t pid)
+/* Process and mount are looked at when what aborts the connection is open: so it is theirs. */
+static void abort_connection(const char *path, const struct holder *holder, const struct stat *file)
 {
     unsigned connection;
-    int fd = connection_of(pid, &connection) ? open_abort(connection) : -1;
+    uid_t user;
+    int fd = connection_of(holder->pid, &connection) ? fuse_connection_open(connection) : -1;
     if (fd < 0)
         return;
-    if (write(fd, "1", 1) == 1)
+    if (is_killed_sparsefs(holder, file, &user) && is_mounted_by(connection, user) &&
+        fuse_connection_abort(fd))
         log_warning("%s: " PROGRAM " (process %d) was killed and does not end: its connection is "
                     "aborted",
-                    path, (int)pid);
+                    path, (int)holder->pid);
     close(fd);
 }
 
 /* ---- The lock ---- */
-
-/* A name proves nothing: of other users only those are believed who may write the file anyway. */
-static bool is_killed_sparsefs(const struct holder *holder, const struct stat *file)
-{
-    struct process_status process;
-    return process_look_at(holder->pid, &process) && strcmp(process.name, PROGRAM) == 0 &&
-           (process.uid == 0 || process.uid == geteuid() || process.uid == file->st_uid) &&
-           process.was_killed;
-}
 
 int holder_outlive(int fd, const char *path, int operation)
 {
     const struct timespec pause = {.tv_nsec = TRY_NANOS};
     struct stat file;
     struct holder holder;
+    uid_t user;
     int error = fstat(fd, &file) < 0 ? -errno : -EWOULDBLOCK;
     bool waits = true;
-    for (unsigned i = 0; waits && error == -EWOULDBLOCK && i < MOST_TRIES; i++) {
+    uint64_t end = clock_now() + MOST_NANOS;
+    for (unsigned i = 0; waits && error == -EWOULDBLOCK && i < MOST_TRIES && clock_now() < end;
+         i++) {
         /* A lock that had a holder a moment ago may be free by now. */
-        waits =
-            holder_find(&file, operation == LOCK_SH, &holder) && is_killed_sparsefs(&holder, &file);
+        waits = holder_find(&file, operation == LOCK_SH, &holder) &&
+                is_killed_sparsefs(&holder, &file, &user);
         error = file_try_lock(fd, operation);
         if (waits && i == ABORT_TRIES)
-            abort_connection(path, holder.pid);
+            abort_connection(path, &holder, &file);
         if (waits && error == -EWOULDBLOCK)
             nanosleep(&pause, NULL);
     }
     return error;
 }
 
-/* Found by its FUSE connection; or by the file's name, which proves less: then only if it writes.
- */
-static bool is_its(const struct mounts *mount, const unsigned *connection, const char *file)
+/* Made by its user; and found by its FUSE connection, or by the file's name, which proves less: then only if it
+ * writes. */
+static bool is_its(const struct mounts *mount, uid_t user, const unsigned *connection,
+                   const char *file)
 {
-    return connection ? mount->minor == *connection
-                      : file && mount->is_writable && strcmp(mount->source, file) == 0;
+    return mount->user == user &&
+           (connection ? mount->minor == *connection
+                       : file && mount->is_writable && strcmp(mount->source, file) == 0);
 }
 
 /* Appends the mount point of a sparsefs. Of a user who may only read the file no descriptors are looked at: who may
  * write it can keep others from it in any case. */
-static void describe_mount(const struct holder *holder, bool may_write, const char *path,
-                           char *text, size_t room)
+static void describe_mount(const struct holder *holder, uid_t user, bool may_write,
+                           const char *path, char *text, size_t room)
 {
     unsigned connection;
     bool is_known = may_write && connection_of(holder->pid, &connection), found = false;
@@ -227,7 +222,7 @@ static void describe_mount(const struct holder *holder, bool may_write, const ch
     struct mounts mounts;
     mounts_begin(&mounts);
     while (!found && mounts_next(&mounts)) {
-        found = is_its(&mounts, is_known ? &connection : NULL, file);
+        found = is_its(&mounts, user, is_known ? &connection : NULL, file);
         if (found)
             snprintf(text, room, ", mounted at %s", mounts.point);
     }
@@ -253,7 +248,7 @@ void holder_describe(int fd, const char *path, char text[HOLDER_TEXT])
     int n = snprintf(text, HOLDER_TEXT, ": %s (process %d%s)", process.name, (int)holder.pid,
                      process.was_killed ? ", killed, but it has not ended" : "");
     if (strcmp(process.name, PROGRAM) == 0)
-        describe_mount(&holder, may_write(fd, &file, process.uid), path, text + n,
+        describe_mount(&holder, process.uid, may_write(fd, &file, process.uid), path, text + n,
                        HOLDER_TEXT - (size_t)n);
     if (!process.was_killed)
         strncat(text, "; close it there", HOLDER_TEXT - strlen(text) - 1);

@@ -1,8 +1,8 @@
 /* Who has the lock of a file, and what is done if that is a sparsefs that was killed.
  *
  * One that was killed may not be able to end: a thread of it waits in the kernel for what only an
- * answer of its own mount would end, and the lock stays. Then its connection is aborted: nobody
- * serves it any more, and all that it waits for fails. That of a process which was not killed is
+ * answer of its own mount would end, and the lock stays. Then its connection is aborted, if the mount is its
+ * user's: nobody serves it any more, and all that it waits for fails. That of a process which was not killed is
  * left alone. */
 #ifndef SPARSEFS_STORE_LOCK_HOLDER_H
 #define SPARSEFS_STORE_LOCK_HOLDER_H
@@ -19,7 +19,7 @@ struct holder {
 };
 
 /* The first holder among the processes that the kernel shows (proc(5), /proc/locks): not one of
- * another host or pid namespace. */
+ * another host or pid namespace, or one that a second of reading does not find among the locks of all. */
 bool holder_find(const struct stat *file, bool writer_only, struct holder *holder);
 
 /* After a lock was refused: takes it as soon as a killed sparsefs has released it, within seconds.

@@ -183,8 +183,9 @@ static int apply(struct csr_rows *rows)
 }
 
 /* The geometry that they were checked for may be another one by now: -EAGAIN. */
-static int apply_checked(struct csr_rows *rows)
+static int apply_checked(void *context)
 {
+    struct csr_rows *rows = context;
     struct views *views = rows->views;
     LOOKING_AT(views);
     return rows->extent == atomic_load(&views->extent) ? apply(rows) : -EAGAIN;
@@ -201,17 +202,12 @@ static int check(struct csr_rows *rows)
 /* *again: the dataset has become longer or shorter since it was checked. */
 static int try_to_put(struct views *views, struct view_csr *csr, bool *again)
 {
-    const struct view_hold *hold = csr->hold;
     struct csr_rows rows = {.views = views, .csr = csr};
     csr->why[0] = '\0';
     int error = check(&rows);
-    if (!error && hold)
-        error = hold->begin(hold->context);
     if (!error) {
-        error = apply_checked(&rows);
+        error = change_held(views, csr->hold, apply_checked, &rows);
         *again = error == -EAGAIN;
-        if (hold)
-            hold->end(hold->context);
     }
     csr_rows_free(&rows);
     return error;

@@ -140,8 +140,8 @@ static int replace(struct views *views, enum view_kind kind, uint64_t frame,
                                        : views_extend(views, frame + 1);
 }
 
-/* What a frame held, if it is there, and room for it and for what shall replace it: on a full disk there would be none to
- * go back. A frame that cannot be read is none that has to come back, if all of it is written. */
+/* What a frame held, if it is there, and room for it and for what shall replace it: on a full disk there would be none
+ * to go back. A frame that cannot be read is none that has to come back, if all of it is written. */
 static int keep_present(struct views *views, uint64_t frame, size_t most_kept, bool is_whole,
                         struct kept *kept)
 {
@@ -166,29 +166,28 @@ static void end_change(struct views *views, uint64_t frame, bool was_new, int er
     release(views, kept);
 }
 
-/* Before a change, and behind it. -EINTR: it has not begun. */
-static int begin_hold(const struct view_hold *hold)
-{
-    return hold ? hold->begin(hold->context) : 0;
-}
+/* What is done while no commit begins. */
+struct replacement {
+    struct views *views;
+    enum view_kind kind;
+    uint64_t frame;
+    const struct view_content *content;
+    const struct points *points; /* of it, if they are its form */
+};
 
-static void end_hold(const struct view_hold *hold)
+static int replace_dense(void *context)
 {
-    if (hold)
-        hold->end(hold->context);
-}
-
-static int replace_dense(struct views *views, enum view_kind kind, uint64_t frame,
-                         const struct view_content *content)
-{
+    const struct replacement *replacement = context;
+    struct views *views = replacement->views;
+    const struct view_content *content = replacement->content;
+    uint64_t size, frame = replacement->frame;
     struct kept kept;
-    uint64_t size;
     bool is_new = frame >= views_frames(views);
-    bool is_whole = view_size(views, kind, frame, &size) == 0 && content->n == size;
+    bool is_whole = view_size(views, replacement->kind, frame, &size) == 0 && content->n == size;
     int error = keep_present(views, frame, content->most_kept, is_whole, &kept);
     if (error)
         return error;
-    error = replace(views, kind, frame, content);
+    error = replace(views, replacement->kind, frame, content);
     end_change(views, frame, is_new, error, &kept);
     return error;
 }
@@ -196,14 +195,9 @@ static int replace_dense(struct views *views, enum view_kind kind, uint64_t fram
 static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
                      const struct view_content *content)
 {
+    struct replacement replacement = {views, kind, frame, content, NULL};
     int error = check(views, kind, content->bytes, content->n);
-    if (!error)
-        error = begin_hold(content->hold);
-    if (error)
-        return error;
-    error = replace_dense(views, kind, frame, content);
-    end_hold(content->hold);
-    return error;
+    return error ? error : change_held(views, content->hold, replace_dense, &replacement);
 }
 
 static void tell_foreign(const struct views *views, uint64_t frame,
@@ -243,12 +237,15 @@ static int decode_points(struct views *views, const struct view_content *content
     return error;
 }
 
-static int replace_points(struct views *views, uint64_t frame, const struct view_content *content,
-                          const struct points *points)
+static int replace_points(void *context)
 {
+    const struct replacement *replacement = context;
+    struct views *views = replacement->views;
+    const struct points *points = replacement->points;
+    uint64_t frame = replacement->frame;
     struct kept kept;
     bool is_new = frame >= views_frames(views);
-    int error = keep_present(views, frame, content->most_kept, false, &kept);
+    int error = keep_present(views, frame, replacement->content->most_kept, false, &kept);
     if (error)
         return error;
     error = view_set_points(views, frame, &points->defined, points->values);
@@ -267,11 +264,8 @@ static int put_points(struct views *views, uint64_t frame, const struct view_con
         tell_foreign(views, frame, content, VIEW_NPZ, &why);
     if (error)
         return error;
-    error = begin_hold(content->hold);
-    if (!error) {
-        error = replace_points(views, frame, content, &points);
-        end_hold(content->hold);
-    }
+    struct replacement replacement = {views, VIEW_NPZ, frame, content, &points};
+    error = change_held(views, content->hold, replace_points, &replacement);
     points_free(&points);
     decoding_memory_give_back(memory);
     return error;
@@ -322,14 +316,17 @@ static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
 }
 
 /* Which takes no long decoding. */
-static int put_defined(struct views *views, enum view_kind kind, uint64_t frame,
-                       const struct view_content *content)
+static int put_defined(void *context)
 {
-    if (content->n > 0 && kind == VIEW_VALUES && views->is_sparse)
+    const struct replacement *replacement = context;
+    struct views *views = replacement->views;
+    const struct view_content *content = replacement->content;
+    uint64_t frame = replacement->frame;
+    if (content->n > 0 && replacement->kind == VIEW_VALUES && views->is_sparse)
         return put_values(views, frame, content);
     if (content->n > 0)
         return view_set_defined(views, frame, content->bytes, content->n);
-    return frame < views_frames(views) ? view_truncate(views, kind, frame, 0)
+    return frame < views_frames(views) ? view_truncate(views, replacement->kind, frame, 0)
                                        : views_extend(views, frame + 1);
 }
 
@@ -342,10 +339,6 @@ int view_put(struct views *views, enum view_kind kind, uint64_t frame,
         int error = put_dense(views, kind, frame, content);
         return error == -EINVAL ? put_foreign(views, kind, frame, content) : error;
     }
-    int error = begin_hold(content->hold);
-    if (error)
-        return error;
-    error = put_defined(views, kind, frame, content);
-    end_hold(content->hold);
-    return error;
+    struct replacement replacement = {views, kind, frame, content, NULL};
+    return change_held(views, content->hold, put_defined, &replacement);
 }

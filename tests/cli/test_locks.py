@@ -112,7 +112,8 @@ def test_a_mount_is_named(tmp_path):
             pid = (folder / ".sparsefs/pid").read_text().strip()
             failed("recover", path, says=f"{OPEN}: sparsefs (process {pid}), mounted at {folder}")
         finally:
-            subprocess.run([UMOUNT, folder], check=True)
+            subprocess.run([UMOUNT, folder], check=True,
+                           env={**os.environ, "PATH": f"{BUILD.absolute()}:{os.environ['PATH']}"})
     done("recover", path)
 
 

@@ -15,6 +15,7 @@ import hang
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
 SPARSEFS = BUILD / "sparsefs"
+FINDS_SPARSEFS = {**os.environ, "PATH": f"{BUILD.absolute()}:{os.environ['PATH']}"}  # for umount.sparsefs
 # h5py, not imported yet, is to look for external raw data where the daemon does: beside the file.
 os.environ["HDF5_EXTFILE_PREFIX"] = "${ORIGIN}"
 sys.path.append(str(TOP / "tests/cli"))
@@ -38,8 +39,10 @@ def is_mounted(path):
 
 def let_in(tmp_path):
     """Other users: pytest closes its folders to them."""
-    for above in tmp_path, *list(tmp_path.parents)[:2]:
-        above.chmod(above.stat().st_mode & 0o7777 | 0o055)
+    for above in tmp_path, *list(tmp_path.parents)[:3]:
+        mode = above.stat().st_mode & 0o7777
+        if mode & 0o055 != 0o055:
+            above.chmod(mode | 0o055)
 
 
 def unmount(path):

@@ -102,7 +102,7 @@ def shared_array(shape, dtype):
     return np.frombuffer(mmap.mmap(-1, n), dtype, math.prod(shape)).reshape(shape)
 
 
-CLEARED_SECONDS = 0.5
+CLEARED_SECONDS = 2  # on a busy machine
 
 
 class Dataset:
@@ -173,6 +173,26 @@ class Dataset:
 
     def values(self, frame):
         return self.content[frame, self.defined[frame]].tobytes()
+
+
+    def punched(self, frame, start, end):
+        """By fallocate, which lets the kernel show zeros for a moment."""
+        self.punch(frame, start, end)
+        if self.fill.any():
+            self.cleared[frame] = time.monotonic() + CLEARED_SECONDS
+
+    def is_cleared(self, frames):
+        return any(self.cleared[frame] > time.monotonic() for frame in frames)
+
+    def soon(self, frames, check, *arguments):
+        """What holds for these frames, unless the kernel shows such zeros, and then in a moment."""
+        while self.is_cleared(frames):
+            try:
+                check(*arguments)
+                return
+            except AssertionError:
+                time.sleep(0.01)
+        check(*arguments)
 
 
 class Model:
@@ -260,6 +280,8 @@ def check_everything(root, model):
         n = dataset.n
         listed = sorted(name for name in os.listdir(folder / "frames") if name.endswith(".raw"))
         assert listed == sorted(f"{i}.raw" for i in range(n)), f"{folder}: {listed}"
+        while dataset.is_cleared(range(n)):
+            time.sleep(0.1)
         for frame in range(n):
             check_frame(root, dataset, frame)
         wanted = dataset.content[:n].tobytes()
@@ -373,7 +395,7 @@ class Worker:
 
     def watch(self, dataset, frame):
         """What was done is seen at once also by who has had the other views open, with pages of them."""
-        if time.monotonic() < dataset.cleared[frame] or self.random.random() < 0.5:
+        if dataset.is_cleared([frame]) or self.random.random() < 0.5:
             return
         for view in FRAME_VIEWS:
             path = self.path(dataset, view, frame)
@@ -419,12 +441,15 @@ class Worker:
                 self.check_part(dataset, frame, start, end)
 
     def check_part(self, dataset, frame, start, end):
-        view = self.pick_view()
-        path = self.path(dataset, view, frame)
-        with self.opened(path) as fd:
-            head = os.fstat(fd).st_size - dataset.bytes
-            found = os.pread(fd, end - start, head + start)
-        same(found, dataset.flat(frame)[start:end].tobytes(), f"{path} from {start}", dataset.item)
+        path = self.path(dataset, self.pick_view(), frame)
+
+        def compare():
+            with self.opened(path) as fd:
+                head = os.fstat(fd).st_size - dataset.bytes
+                found = os.pread(fd, end - start, head + start)
+            same(found, dataset.flat(frame)[start:end].tobytes(), f"{path} from {start}", dataset.item)
+
+        dataset.soon([frame], compare)
 
     def copy_over(self):
         """The whole file with its header, as cp writes it; another header is refused."""
@@ -456,7 +481,7 @@ class Worker:
         dataset = self.pick_dataset()
         with self.frame(dataset) as frame:
             self.note(f"check {dataset.kind.path} {frame}")
-            check_frame(self.root, dataset, frame)
+            dataset.soon([frame], check_frame, self.root, dataset, frame)
 
     def go_through(self):
         """All frames in order, as readers do of whom the next ones are decoded ahead."""
@@ -466,7 +491,8 @@ class Worker:
         for frame in range(dataset.n):
             path = self.path(dataset, view, frame)
             with dataset.locks[frame]:
-                same(read_file(path)[-dataset.bytes:], dataset.flat(frame).tobytes(), path, dataset.item)
+                dataset.soon([frame], lambda at=frame, of=path:
+                             same(read_file(of)[-dataset.bytes:], dataset.flat(at).tobytes(), of, dataset.item))
 
     def glance(self):
         """A reader that waits for nobody gets all bytes of some state."""
@@ -481,6 +507,8 @@ class Worker:
         """Through a shared mapping; the pages are written as a whole."""
         dataset = self.pick_dataset()
         with self.frame(dataset) as frame:
+            if dataset.is_cleared([frame]):
+                return  # such zeros would be stored beside it
             view = self.pick_view()
             start, end = self.range_of(dataset.bytes)
             self.note(f"store {dataset.kind.path}/{view} {frame}: [{start}, {end})")
@@ -537,9 +565,7 @@ class Worker:
             if zero:
                 dataset.write(frame, start, bytes(end - start))
             else:
-                dataset.punch(frame, start, end)
-                if dataset.fill.any():
-                    dataset.cleared[frame] = time.monotonic() + CLEARED_SECONDS
+                dataset.punched(frame, start, end)
 
     def over_end(self):
         dataset = self.pick_dataset()
@@ -715,14 +741,18 @@ class Worker:
         view = self.random.choice(["stack.raw", "stack.npy"])
         with dataset.extending:
             start, end = self.stack_range(dataset)
-            with self.frames_between(dataset, start, end):
+            with self.frames_between(dataset, start, end) as parts:
                 self.note(f"read {dataset.kind.path}/{view}: [{start}, {end})")
                 path = self.root / dataset.kind.path / view
-                with self.opened(path) as fd:
-                    head = os.fstat(fd).st_size - dataset.n * dataset.bytes
-                    found = os.pread(fd, end - start, head + start)
-                wanted = dataset.content.reshape(-1)[start:end].tobytes()
-                same(found, wanted, f"{path} from {start}", dataset.item)
+
+                def compare():
+                    with self.opened(path) as fd:
+                        head = os.fstat(fd).st_size - dataset.n * dataset.bytes
+                        found = os.pread(fd, end - start, head + start)
+                    wanted = dataset.content.reshape(-1)[start:end].tobytes()
+                    same(found, wanted, f"{path} from {start}", dataset.item)
+
+                dataset.soon([frame for frame, _, _ in parts], compare)
 
     def punch_stack(self):
         dataset = self.pick_dataset()
@@ -733,7 +763,7 @@ class Worker:
                 with self.opened(self.root / dataset.kind.path / "stack.raw") as fd:
                     fallocate(fd, FALLOC_FL_PUNCH_HOLE, start, end - start)
                 for frame, first, last in parts:
-                    dataset.punch(frame, first - frame * dataset.bytes, last - frame * dataset.bytes)
+                    dataset.punched(frame, first - frame * dataset.bytes, last - frame * dataset.bytes)
 
     def extend(self):
         """Creates a frame past the end."""

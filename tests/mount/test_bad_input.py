@@ -1,4 +1,5 @@
 """What cannot be mounted or read: one clear line, the right exit code, and nothing else suffers."""
+import contextlib
 import json
 import os
 import re
@@ -242,6 +243,29 @@ def test_damaged_object_hides_nothing_else(mounts, tmp_path):
         check_dataset(mount / "good", f["good"], "/good")
 
 
+@pytest.mark.parametrize("options", ["ro", "rw", "ro,follow", "ro,hdf5=inside"])
+@pytest.mark.parametrize("name", ["dataset", "group"])
+def test_what_can_be_read_again_is_looked_up_again(mounts, tmp_path, name, options):
+    """It could not be read when it was looked up, and can be when it is listed."""
+    path = tmp_path / "passing.h5"
+    with h5py.File(path, "w", libver="earliest") as f:
+        f["dataset"] = files.integers((3, 4, 5))
+        f.create_group("group/inside")
+        address = h5py.h5o.get_info(f[name].id).addr
+    mount = mounts(path, options, expect_log=True)
+    with open(path, "r+b", buffering=0) as file:
+        header = os.pread(file.fileno(), 64, address)
+        os.pwrite(file.fileno(), bytes(64), address)
+        fd = os.open(mount / name, os.O_PATH)
+        os.pwrite(file.fileno(), header, address)
+    try:
+        with contextlib.suppress(OSError):  # who has it open may have to open it again
+            os.listdir(f"/proc/self/fd/{fd}")
+        assert ("frames" if name == "dataset" else "inside") in os.listdir(mount / name)
+    finally:
+        os.close(fd)
+
+
 def test_damaged_group_is_not_an_empty_one(mounts, tmp_path):
     """Whoever lists or copies it is told so, with handles of directories (follow) or without."""
     path = tmp_path / "damaged.h5"
@@ -261,6 +285,24 @@ def test_damaged_group_is_not_an_empty_one(mounts, tmp_path):
         with pytest.raises(OSError, match="Input/output error"):
             shutil.copytree(mount / "bad", tmp_path / "copy")
         mount.unmount()
+
+
+@pytest.mark.parametrize("name", [b"\0\0\0\0\0", b"a/c/e"])
+@pytest.mark.parametrize("options", ["ro", "rw", "ro,follow", "ro,hdf5=inside"])
+def test_links_without_a_name_are_left_out(mounts, tmp_path, name, options):
+    path = tmp_path / "nameless.h5"
+    with h5py.File(path, "w", libver="earliest") as f:
+        group = f.create_group("group")
+        for link in ("abcde", "good", "other"):
+            group[link] = files.integers((3, 4))
+    content = path.read_bytes()
+    at = content.index(b"abcde")
+    assert content.count(b"abcde") == 1
+    path.write_bytes(content[:at] + name + content[at + 5:])
+    mount = mounts(path, options, expect_log=True)
+    assert set(os.listdir(mount / "group")) == {"good", "other"}
+    assert "their names are empty, or have a slash" in mount.log()
+    assert (mount / "group/good/frames").is_dir()
 
 
 def test_deep_groups_end(mounts, tmp_path):

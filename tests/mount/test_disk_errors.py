@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import pathlib
+import select
 import shutil
 import signal
 import stat
@@ -22,7 +23,8 @@ import pytest
 import files
 import sparse_files
 from compare import check_mount
-from conftest import BUILD, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end
+from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end
+from silent_fuse import silent
 from test_sparse import scattered
 
 SPARSECTL = BUILD / "sparsectl"
@@ -760,7 +762,7 @@ def test_umount_ends_a_daemon_that_was_killed_with_its_keeper(slow, tmp_path):
         mount.process.kill()
         slow.let_go()
         done = subprocess.run([UMOUNT, "-v", mount.root], capture_output=True, text=True,
-                              timeout=START_SECONDS)
+                              timeout=START_SECONDS, env=FINDS_SPARSEFS)
         assert done.returncode == 0, done.stderr
         assert "is aborted" in done.stdout and not is_mounted(mount.root)
         assert mount.wait() == -signal.SIGKILL
@@ -868,6 +870,38 @@ int nanosleep(const struct timespec *time, struct timespec *left)
     finally:
         slow.let_go()
         assert holder.wait(START_SECONDS) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize("mounter", [1000, 0])
+def test_no_connection_of_another_user_is_aborted_for_a_killed_process(slow, tmp_path, mounter):
+    """It has one open, but the kernel tells its number also when it is gone, and another mount has that."""
+    path, page = tmp_path / "b.h5", slow.path / "page"
+    with h5py.File(path, "w", libver="latest"):
+        pass
+    os.chown(path, 1000, 1000)
+    page.write_bytes(bytes(8192))
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(silent(tmp_path / "silent", kind="fuse.sparsefs", user=mounter))
+        fuse, = [int(fd) for fd in os.listdir("/proc/self/fd")
+                 if os.path.exists(f"/proc/self/fd/{fd}") and os.readlink(f"/proc/self/fd/{fd}") == "/dev/fuse"]
+        file, read = opened.enter_context(open(path, "rb")), opened.enter_context(open(page, "rb", buffering=0))
+        os.posix_fadvise(read.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        slow.hold("reads")
+        fds = file.fileno(), read.fileno(), fuse
+        holder = subprocess.Popen([sys.executable, "-c", LOCKS, *map(str, fds)], pass_fds=fds, user=1000)
+        file.close()
+        try:
+            slow.wait_for_held()
+            holder.kill()
+            done = subprocess.run([SPARSECTL, "recover", path], capture_output=True, text=True)
+            assert done.returncode == 1 and "killed, but it has not ended" in done.stderr
+            ends = select.poll()
+            ends.register(fuse, 0)
+            assert bool(ends.poll(0)) == ("its connection is aborted" in done.stderr) == (mounter == 1000), done.stderr
+        finally:
+            slow.let_go()
+            assert holder.wait(START_SECONDS) == -signal.SIGKILL
 
 
 def start_reader(path):

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, SPARSEFS, is_mounted, wait_until
+from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, is_mounted, wait_until
 
 FRAMES, SIDE = 4, 16
 # What has no w in its mode the kernel refuses to ordinary users, before the daemon is asked.
@@ -693,7 +693,7 @@ def test_all_is_committed_at_the_end(mounts, folder, end):
         assert mount.wait() == 0
     else:
         helper = pathlib.Path(__file__).parents[2] / "mount-helpers/umount.sparsefs"
-        subprocess.run([helper, mount.root], check=True)
+        subprocess.run([helper, mount.root], check=True, env=FINDS_SPARSEFS)
         assert mount.wait() == 0
     assert sorted(os.listdir(folder)) == [f"{i}.h5" for i in range(5)]
     again = mounts(folder)

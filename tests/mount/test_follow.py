@@ -593,6 +593,23 @@ def test_swmr_writer_that_ends(tmp_path, mounts, swmr):
     assert grown.returncode == 0, grown.stderr
 
 
+def test_chunks_that_become_more_than_a_number_can_say(tmp_path, mounts):
+    """Those that were found before are not taken for others."""
+    path, shape, far = tmp_path / "swmr.h5", (1 << 44, 4096, 1), (1 << 32) - 2
+    with h5py.File(path, "w", libver="latest") as file:
+        dataset = file.create_dataset("d", shape, "<u2", maxshape=(None, None, None), chunks=(1, 256, 1))
+        dataset[0] = 7
+        file.swmr_mode = True
+        mount = mounts(path, "follow=0.1")
+        frames = mount / "d/frames"
+        for number in range(far, far - 1000, -50):
+            assert not any((frames / f"{number}.raw").read_bytes())
+        dataset.resize((1 << 60, *shape[1:]))
+        dataset.flush()
+        wait_for(lambda: json.loads((mount / "d/dataset.json").read_text())["dims"][0] == 1 << 60)
+        assert (frames / "0.raw").read_bytes() == np.full(4096, 7, "<u2").tobytes()
+
+
 @pytest.mark.parametrize("version, is_read", [("latest", True), ("earliest", False)])
 def test_a_lock_without_a_mark(tmp_path, mounts, run, version, is_read):
     """Between the two a writer in SWMR mode has ended, but not closed the file; where there are no marks
@@ -650,6 +667,35 @@ def test_a_file_that_is_replaced(tmp_path, mounts):
     time.sleep(1)
     assert mount.process.poll() is None
     assert mount.log().count("no longer there") == 1 and len(mount.log().splitlines()) <= 4, mount.log()
+
+
+CHANGED = [  # dims, and how they are stored, before and after
+    ((4, 8, 8), {}, {"chunks": (1, 8, 8)}), ((4, 8, 8), {"chunks": (1, 8, 8)}, {}),
+    ((4, 8, 8), {"chunks": (2, 4, 8)}, {"chunks": (2, 8, 4)}),
+    ((4, 8, 8), {"chunks": (1, 8, 8), "shuffle": True}, {"chunks": (1, 8, 8), "fletcher32": True}),
+    ((8, 8, 8), {}, {})]
+
+
+@pytest.mark.parametrize("dims, before, after", CHANGED)
+def test_a_dataset_that_becomes_another_one(tmp_path, mounts, dims, before, after):
+    """What is open is not read as if its elements were where they were before."""
+    data, paths = np.arange(512, dtype="<u2").reshape(8, 8, 8), [tmp_path / "a.h5", tmp_path / "b.h5"]
+    addresses = set()
+    for i, (n, how) in enumerate([(4, before), (dims[0], after)]):
+        with h5py.File(paths[i], "w") as file:
+            file.create_dataset("d", data=data[:n] + i, **how)
+            addresses.add(h5py.h5o.get_info(file["d"].id).addr)
+    assert len(addresses) == 1
+    mount = mounts(paths[0], "follow=0.1", expect_log=True)
+    with open(mount / "d/frames/0.raw", "rb", buffering=0) as frame:
+        assert frame.read() == data[0].tobytes()
+        with open(paths[0], "r+b", buffering=0) as file:
+            file.write(paths[1].read_bytes())
+            file.truncate()
+        wait_for(lambda: "cannot be followed any more" in mount.log())
+        for number in range(dims[0]):
+            with contextlib.suppress(OSError):
+                assert (mount / f"d/frames/{number}.raw").read_bytes() == (data[number] + 1).tobytes()
 
 
 def is_readable(path):

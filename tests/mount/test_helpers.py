@@ -269,7 +269,7 @@ def test_mount_by_fstab(machine, source, line_type):
     assert not machine.alive(pid)
 
 
-@pytest.mark.parametrize("name", ["run 1,2", 'a"b\'c', "back\\slash #1", "50%d\n", "tab\there",
+@pytest.mark.parametrize("name", ["run 1,2", 'a"b\'c', "back\\slash #1", "50%d\n", "tab\there", "a\nb \\\t\n\nc d",
                                   "-o", "[ab]*"])
 def test_odd_names(machine, tmp_path, name):
     path = tmp_path / f"{name}.h5"
@@ -396,6 +396,65 @@ def test_user_mounts_by_fstab(machine, source):
         machine.check(*NOBODY, "mount", mnt)
 
 
+# In another mount namespace
+
+
+@contextlib.contextmanager
+def other_namespace(machine, make, fill):
+    """The file of a mount namespace which the command make makes, and in which the shell command fill has been run."""
+    process = machine.start(*make, "sh", "-c", f"{fill} && touch /run/filled && cat /proc/self/stat >/run/stat && "
+                            "exec sleep 3600")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while machine.run("test", "-s", "/run/stat").returncode != 0:
+            if process.poll() is not None:
+                pytest.skip("no such namespaces here")
+            assert time.monotonic() < deadline
+        parent = machine.check("cut", "-d ", "-f4", "/run/stat").stdout.strip()
+        machine.check("rm", "/run/stat")
+        yield f"/proc/{parent}/ns/mnt"
+    finally:
+        if process.poll() is None:
+            kill_started(process)
+
+
+def test_mount_in_another_namespace(machine, source):
+    mnt = machine.directory()
+    with other_namespace(machine, ["unshare", "--mount"], "true") as namespace:
+        inside = ["nsenter", f"--mount={namespace}", "--"]
+        for mount, umount in (["mount", "-t", "sparsefs"], ["umount"]), (["mount.sparsefs"], ["umount.sparsefs"]):
+            machine.check(*mount, "-N", namespace, "-o", "ro", source, mnt)
+            assert machine.mounted(mnt) is None
+            assert frame_as_list(machine, mnt, 2, *inside) == list(range(60, 90))
+            pid = machine.check(*inside, "cat", f"{mnt}/.sparsefs/pid").stdout.strip()
+            machine.check(*umount, "-N", namespace, mnt)
+            assert not machine.alive(pid)
+        for wrong in "/run", "/proc/self/ns/net", "/run/none", source:
+            assert machine.run("mount.sparsefs", "-N", wrong, source, mnt).returncode == 32
+
+
+@pytest.mark.parametrize("make", [
+    pytest.param([*NOBODY, "unshare", "--user", "--map-root-user", "--mount"], id="user"),
+    pytest.param(["unshare", "--mount", "sh", "-c", 'cd /run/root && pivot_root . . && umount -l . && exec "$@"', "sh"],
+                 id="container")])
+def test_no_program_is_run_from_the_namespace_of_another_user(machine, source, make):
+    """He has put his own in the place of every one that root could run there."""
+    machine.check("sh", "-c", "mkdir -p /run/evil /run/root /run/mnt && chmod 777 /run /run/evil")
+    machine.check("sh", "-c", "mount -t overlay none /run/root -o lowerdir=/run/evil:/ && "
+                  f"for folder in /run /proc {install_directory('mountdir')} {install_directory('bindir')}; do "
+                  "mount --rbind $folder /run/root/$folder; done")
+    helpers = [install_directory("mountdir") / f"{action}.sparsefs" for action in ("mount", "umount")]
+    programs = [install_directory("bindir") / "sparsefs", *helpers]
+    machine.check("sh", "-c", "printf '#!/bin/sh\\ntouch /run/ran\\n' >/run/evil/program && chmod 755 /run/evil/program")
+    fill = " && ".join(f"mount --bind /run/evil/program {program}" for program in programs)
+    with other_namespace(machine, make, fill) as namespace:
+        for command in (["mount", "-N", namespace, "-t", "sparsefs", source, "/run/mnt"],
+                        [helpers[0], "-N", namespace, source, "/run/mnt"], [helpers[1], "-N", namespace, "/run/mnt"]):
+            done = machine.run(*command)
+            assert done.returncode == 32 and "not entered: the mount namespace" in done.stderr, done
+        assert machine.run("test", "-e", "/run/ran").returncode != 0
+
+
 # Unmounting
 
 
@@ -461,20 +520,29 @@ def test_umount_of_a_busy_mount(machine, source):
             assert time.monotonic() < deadline
         done = machine.run("umount", mnt)
         assert done.returncode == 32
-        assert re.fullmatch(r"umount: /run/mnt: target is busy\.\n", done.stderr)
+        assert re.fullmatch(r"umount\S*: /run/mnt: target is busy\n", done.stderr)
         assert machine.alive(machine.daemon(mnt))
     finally:
         kill_started(holder)
     machine.check("umount", mnt)
 
 
-def test_umount_of_a_mount_that_is_busy_for_a_moment(machine, source, tmp_path):
-    """As readahead keeps it that is still under way when a file is closed. Here whoever is in it leaves when umount(8)
-    has said so."""
+def helper_with(machine, before, after):
+    """umount.sparsefs whose root does before and after each umount(2) what these shell commands do."""
+    program = install_directory("bindir") / "sparsefs"
+    machine.check("sh", "-c", "mkdir -p /run/with && cat >/run/with/sparsefs && chmod 755 /run/with/sparsefs && "
+                  'sed "s|^sparsefs=.*|sparsefs=/run/with/sparsefs|" "$(command -v umount.sparsefs)" '
+                  ">/run/with/umount.sparsefs && chmod 755 /run/with/umount.sparsefs",
+                  input=f"#!/bin/sh\n[ \"$4\" = unmount ] || exec {program} \"$@\"\n"
+                        f"{before}\n{program} \"$@\"\ncode=$?\n{after}\nexit $code\n")
+    return "/run/with/umount.sparsefs"
+
+
+def test_umount_of_a_mount_that_is_busy_for_a_moment(machine, source):
+    """As readahead keeps it that is still under way when a file is closed. Here whoever is in it leaves when it has been
+    found busy."""
     mnt = machine.directory()
-    (tmp_path / "umount").write_text(f"#!/bin/sh\n{shutil.which('umount')} \"$@\"\ncode=$?\n"
-                                     "kill $(cat /run/inside)\nexit $code\n")
-    (tmp_path / "umount").chmod(0o755)
+    helper = helper_with(machine, "", "kill $(cat /run/inside)")
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
     holder = machine.start("sh", "-c", f"cd {mnt} && echo $$ >/run/inside.new && mv /run/inside.new /run/inside && "
                            "exec sleep 3600")
@@ -482,27 +550,45 @@ def test_umount_of_a_mount_that_is_busy_for_a_moment(machine, source, tmp_path):
         deadline = time.monotonic() + SECONDS
         while machine.run("test", "-e", "/run/inside").returncode != 0:
             assert time.monotonic() < deadline
-        machine.check("sh", "-c", f"PATH={tmp_path}:$PATH exec umount.fuse.sparsefs {mnt}")
+        machine.check(helper, mnt)
         assert machine.mounted(mnt) is None
     finally:
         kill_started(holder)
 
 
-def test_umount_does_not_go_on_to_what_is_mounted_below(machine, source, tmp_path):
-    """Somebody else unmounts it while umount(8) fails: the next try would be at another mount."""
+def test_umount_does_not_go_on_to_what_is_mounted_below(machine, source):
+    """Somebody else unmounts it while umount(2) fails: the next try would be at another mount."""
     mnt = machine.directory()
-    (tmp_path / "umount").write_text(f"#!/bin/sh\n{shutil.which('umount')} \"$@\"\nexit 32\n")
-    (tmp_path / "umount").chmod(0o755)
+    helper = helper_with(machine, "", "exit 32")
     machine.check("cp", source, "/run/other.h5")
     other = machine.directory("/run/other")
     for file, point in (source, mnt), ("/run/other.h5", other):
         machine.check("mount", "-t", "sparsefs", "-o", "ro", file, point)
     machine.check("mount", "--bind", other, mnt)
-    done = machine.run("sh", "-c", f"PATH={tmp_path}:$PATH exec umount.fuse.sparsefs {mnt}")
+    done = machine.run(helper, mnt)
     assert done.returncode == 32
     assert machine.mounted(mnt)[1] == str(source)
     for point in mnt, other:
         machine.check("umount", point)
+
+
+@pytest.mark.parametrize("there", ["link", "mount"])
+def test_umount_of_a_mount_point_that_is_exchanged(machine, source, there):
+    """At the last moment, by who owns the folder and has a mount namespace in which nothing is mounted there."""
+    victim = machine.directory("/run/victim")
+    machine.directory("/run/p/mnt")
+    for point in victim, machine.directory("/run/p/mount"):
+        machine.check("mount", "-t", "tmpfs", "none", point)
+    machine.check("sh", "-c", f"ln -s {victim} /run/p/link && chown 65534 /run/p && cat >/run/exchange.py", input=(
+        "import ctypes, sys\n"
+        f"sys.exit(ctypes.CDLL(None).renameat2(-100, b'/run/p/mnt', -100, b'/run/p/{there}', 2))\n"))
+    machine.check("mount.sparsefs", "-o", "ro", source, "/run/p/mnt")
+    helper = helper_with(machine, "unshare --mount sh -c 'umount -i -l /run/p/mnt; umount -i -l /run/p/mount; "
+                         f"exec {' '.join(NOBODY)} /usr/bin/python3 /run/exchange.py' || exit 99", "")
+    done = machine.run(helper, "/run/p/mnt")
+    assert done.returncode == 32, done
+    points = machine.check("cat", "/proc/self/mountinfo").stdout
+    assert f" {source} " in points and " /run/victim " in points and points.count(" tmpfs none ") == 3
 
 
 @pytest.mark.parametrize("name", ["m", "-m \\ \n"])
@@ -550,6 +636,48 @@ def test_umount_does_not_ask_another_mount(machine, source):
         machine.check("sh", "-c", f"kill -CONT {pid}")
     assert "another mount is there now" in machine.check("cat", "/run/said").stdout
     assert machine.mounted(mnt)[0] == "tmpfs"
+
+
+def number_and_connection(machine, mnt):
+    table = machine.check("cat", "/proc/self/mountinfo").stdout
+    return re.search(rf"^(\d+) \d+ 0:(\d+) / {mnt} ", table, re.M).groups()
+
+
+def test_umount_aborts_nothing_when_its_mount_is_gone(machine, source):
+    """Unmounted while its daemon does not answer: another mount may have the number of the connection by then."""
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-o", "ro", source, mnt)
+    pid, (_, connection) = machine.daemon(mnt), number_and_connection(machine, mnt)
+    abort = f"/sys/fs/fuse/connections/{connection}/abort"
+    machine.check("sh", "-c", f"kill -STOP {pid}; mount -t tmpfs none /sys/fs/fuse/connections && "
+                  f"mkdir $(dirname {abort}) && touch {abort}")
+    umount = machine.start("sh", "-c", f"exec umount.sparsefs -f {mnt} 2>/run/said")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while machine.run("sh", "-c", "cat /proc/[0-9]*/comm | grep -qx head").returncode != 0:
+            assert umount.poll() is None and time.monotonic() < deadline
+        machine.check("umount", "-i", "-l", mnt)
+        assert umount.wait(SECONDS) == 32
+    finally:
+        if umount.poll() is None:
+            kill_started(umount)
+        machine.check("sh", "-c", f"kill -CONT {pid}")
+    assert machine.check("cat", abort).stdout == ""
+    assert "another mount is there now, or none" in machine.check("cat", "/run/said").stdout
+
+
+def test_the_connection_of_one_mount_is_aborted(machine, source):
+    mnt, other = machine.directory(), machine.directory("/run/other")
+    machine.check("cp", source, "/run/other.h5")
+    for file, point in (source, mnt), ("/run/other.h5", other):
+        machine.check("mount.sparsefs", file, point)
+    number, _ = number_and_connection(machine, mnt)
+    program = install_directory("bindir") / "sparsefs"
+    for path, code in (other, 32), ("/run", 32), ("/run/none", 32), (mnt, 0):
+        done = machine.run(program, "--at-mount-point", number, path, "abort")
+        assert (path, done.returncode) == (path, code), done
+    assert machine.run("ls", mnt).returncode != 0
+    assert frame_as_list(machine, other, 2) == list(range(60, 90))
 
 
 @contextlib.contextmanager
@@ -601,9 +729,10 @@ def test_umount_by_root_runs_no_program_of_the_mounts_directory(machine, tmp_pat
         pytest.skip("sparsefs is installed where other programs are")
     with tracing_fuse(machine, "/run/p/mnt", 0):
         done = machine.run("sh", "-c", f"{without} /run/p/mnt")
-        assert done.returncode == 32 and "not unmounted: sparsefs" in done.stderr and "-f goes without" in done.stderr
+        assert done.returncode == 32 and "not unmounted: sparsefs" in done.stderr and "umount -i goes" in done.stderr
+        assert machine.run("sh", "-c", f"{without} -f /run/p/mnt").returncode == 32
         assert machine.mounted("/run/p/mnt")
-        machine.check("sh", "-c", f"{without} -f /run/p/mnt")
+        machine.check("umount", "-i", "/run/p/mnt")
     assert machine.run("test", "-e", "/run/ran").returncode != 0
 
 
@@ -638,12 +767,12 @@ def test_umount_looks_at_processes_of_the_mounter_only(machine, source):
 
 
 def test_helpers_show_no_control_characters(machine, source):
-    name = "/run/a\x1b]0;b\x07\nc"
+    name = "/run/a\x1b]0;b\x07\nc\u009bd\u202ee\u00e0\u0100\u5b57"
     for command in (["umount.sparsefs", name], ["mount.sparsefs", "-f", name, "/run"],
                     ["mount.sparsefs", "-fs", "-o", "un\x1bknown", source, "/run"]):
         done = machine.run(*command)
-        assert "\x1b" not in done.stderr and "\x07" not in done.stderr and done.stderr.count("\n") == 1, done.stderr
-        assert "?" in done.stderr
+        assert not set(done.stderr) & set("\x1b\x07\u009b\u202e") and done.stderr.count("\n") == 1, done.stderr
+        assert "?" in done.stderr and (name not in command or "?e\u00e0\u0100\u5b57" in done.stderr), done.stderr
 
 
 def test_what_root_asks_as_another_user(machine, source):
@@ -705,6 +834,21 @@ def test_umount_flags(machine, source, flags):
     assert not machine.alive(pid)
 
 
+def test_umount_decodes_no_mount_of_others(machine, source):
+    """Of which there may be any number: a program for each would take seconds. All programs that are run are counted."""
+    mnt = machine.directory("/run/the frames")
+    machine.check("sh", "-c", "mkdir /run/bin && for name in sed grep; do printf '%s\\n' '#!/bin/sh' 'echo >>/run/ran' "
+                  '"exec $(command -v $name) \\"\\$@\\"" >/run/bin/$name && chmod 755 /run/bin/$name; done')
+    ran = []
+    for others in 0, 30:
+        machine.check("sh", "-c", "for n in $(seq $1); do mkdir \"/run/a b$n\" && mount --bind \"/run/a b$n\" \"/run/a b$n\""
+                      " || exit; done", "sh", str(others))
+        machine.check("mount.sparsefs", "-o", "ro", source, mnt)
+        machine.check("sh", "-c", 'PATH=/run/bin:$PATH exec umount.sparsefs "$1"', "sh", mnt)
+        ran.append(machine.check("sh", "-c", "wc -l </run/ran && rm /run/ran").stdout)
+    assert int(ran[1]) < int(ran[0]) + 30, ran
+
+
 def test_umount_by_any_name_of_the_directory(machine, source):
     mnt = machine.directory()
     machine.check("ln", "-s", mnt, "/run/link")
@@ -752,9 +896,9 @@ def test_forced_umount_ends_who_waits_for_a_daemon_that_hangs(machine, source, u
         while machine.run("test", "-e", "/run/inside").returncode != 0:
             assert time.monotonic() < deadline
         done = machine.run(*user, "umount.sparsefs", "-fv", mnt)
-        unmounted = "" if user else f"umount: {mnt} unmounted\n"
         assert (done.returncode, done.stderr) == (
-            0, f"{unmounted}umount.sparsefs: the daemon (pid {daemon}) has not ended yet\n")
+            0, f"umount.sparsefs: the daemon (pid {daemon}) has not ended yet\n")
+        assert f"{mnt} is unmounted\n" in done.stdout
         assert "is aborted" in done.stdout and machine.mounted(mnt) is None
         assert waiting.wait(SECONDS) != 0
     finally:
@@ -781,6 +925,32 @@ def test_umount_does_not_hang_with_its_daemon(machine, source, command):
     machine.check("sh", "-c", f"kill -CONT {pid}")
     machine.check("umount", mnt)
     assert not machine.alive(pid)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_umount_does_not_look_through_locks_for_ever(machine, source, many):
+    """A daemon that does not answer is found by its lock where the kernel does not tell connections; but anybody may have
+    any number of locks."""
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", "-w", source, mnt)
+    pid = machine.daemon(mnt)
+    machine.check("sh", "-c", "sed 's/^answer_seconds=.*/answer_seconds=2/; s/fuse_connection:/none:/' "
+                  "\"$(command -v umount.sparsefs)\" >/run/umount.sparsefs && chmod +x /run/umount.sparsefs")
+    machine.check("mkfifo", "/run/locks")
+    flood = machine.start("sh", "-c", "while true; do yes '1: FLOCK  ADVISORY  WRITE 1 00:01:1 0 EOF' 2>/dev/null "
+                          ">/run/locks; done") if many else None
+    try:
+        if many:
+            machine.check("mount", "--bind", "/run/locks", "/proc/locks")
+        machine.check("sh", "-c", f"kill -STOP {pid}")
+        done = machine.check("/run/umount.sparsefs", "-fv", mnt)
+    finally:
+        if flood:
+            kill_started(flood)
+        machine.check("sh", "-c", f"kill -CONT {pid}")
+    assert (f"the daemon (pid {pid}) has not ended yet" in done.stderr) == (not many), done
+    assert machine.mounted(mnt) is None
+    machine.wait_until_ended(pid)
 
 
 @pytest.fixture

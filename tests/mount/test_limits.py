@@ -688,13 +688,33 @@ def test_signals_that_a_program_handles_do_not_interrupt_closing(mounts, tmp_pat
     assert np.flatnonzero(selected((mount / "sparse/frames/0.defined").read_bytes(), shape)).tolist() == [5 * 256 + 7]
 
 
-def list_of_all(rows, columns):
-    """A frame in which all is 1, as a list that is 1 MB: column after column, in an order that is none."""
+def test_a_close_that_is_interrupted_late_has_changed_a_part(mounts, tmp_path):
+    """Which the log says."""
+    path, side = tmp_path / "wide.h5", 40_000
+    subprocess.run([BUILD / "sparsectl", "create", path, "/d", "--dtype", "u1", "--dims", f"4,{side},{side}",
+                    "--chunk", "1,16,16"], check=True)
+    space = h5py.h5s.create_simple((side, side))
+    mount = mounts(path, "rw", "cache_size=4M", expect_log=True)
+    closer = begin_closing(mount, mount / "d/frames/0.defined", space.encode(), CLOSE)
+    wait_until(lambda: json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_encoded"] > 0)
+    closer.kill()
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == -signal.SIGKILL
+    assert "frame 0: closing the file was interrupted, and the frame was changed in part" in mount.log()
+    defined = h5py.h5s.decode((mount / "d/frames/0.defined").read_bytes())
+    assert 0 < defined.get_select_npoints() < side * side
+
+
+def list_of_all(rows, columns, repeats=False):
+    """A frame in which all is 1, as a list that is 1 MB: column after column, in an order that is none. repeats: the
+    last element is named twice."""
     order = np.random.default_rng(1).permutation(columns)
+    indices = np.tile(order.astype("u2"), columns)
+    if repeats:
+        indices[-1] = indices[-2]
     content = io.BytesIO()
     np.savez_compressed(content, format=np.array(b"csc"), shape=np.array([rows, columns]),
                         indptr=np.arange(0, rows * columns + 1, rows, dtype="u4"),
-                        indices=np.tile(order.astype("u2"), columns), data=np.ones(rows * columns, "u1"))
+                        indices=indices, data=np.ones(rows * columns, "u1"))
     return content.getvalue()
 
 
@@ -704,7 +724,8 @@ def create_frames(path, name, side):
 
 
 RENAME = """
-import os, sys
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 with open(sys.argv[1] + ".tmp", "wb") as file:
     file.write(sys.stdin.buffer.read())
 print("written", flush=True)
@@ -744,8 +765,9 @@ def test_decoding_a_list_of_points_does_not_hold_it(mounts, tmp_path, options, h
     os.fsync(fd)
     os.close(fd)
     assert closer.poll() is None
-    closer.kill()
-    assert closer.communicate(timeout=START_SECONDS)[0] == b""
+    ending = signal.SIGQUIT if how == RENAME else signal.SIGKILL
+    closer.send_signal(ending)
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == -ending
     closer = begin_closing(mount, mount / "d/npz/1.npz", content, how)
     mount.process.terminate()
     assert mount.wait() == 0
@@ -756,6 +778,68 @@ def test_decoding_a_list_of_points_does_not_hold_it(mounts, tmp_path, options, h
     assert (mount / "beside/frames/1.raw").read_bytes()[:4] == b"abc\0"
     for frame in range(2):
         assert not (mount / f"d/values/{frame}.values").read_bytes()
+
+
+CLOSE_TWICE = """
+import os, sys
+content = sys.stdin.buffer.read()
+first, second = (os.open(sys.argv[1], os.O_WRONLY) for _ in range(2))
+os.write(first, content)
+os.write(second, content[:4])
+try:
+    os.close(first)
+except OSError:
+    print("written", flush=True)
+os.close(second)
+"""
+
+
+OPEN = "import os, sys; print('opens', flush=True); os.open(sys.argv[1], os.O_WRONLY | int(sys.argv[2]))"
+
+
+def begin(code, *arguments):
+    """A program that says so, and waits for the daemon then."""
+    process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"opens\n"
+    wait_until(lambda: pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "SD")
+    return process
+
+
+@pytest.mark.parametrize("flags", [0, os.O_TRUNC], ids=["opened", "truncated"])
+def test_who_waits_for_a_close_to_open_does_not_hold_it(mounts, tmp_path, flags):
+    """What was refused is decoded again, as another descriptor is closed; as many wait for that as there are threads."""
+    path, side = tmp_path / "lists.h5", 8192
+    create_frames(path, "/d", side)
+    create_frames(path, "/beside", 8)
+    mount = mounts(path, "rw", "threads=1", expect_log=True)
+    view = mount / "d/npz/0.npz"
+    closer = begin_closing(mount, view, list_of_all(side, side, repeats=True), CLOSE_TWICE)
+    opener = begin(OPEN, view, flags)
+    assert len((mount / "beside/frames/1.raw").read_bytes()) == 64
+    assert closer.poll() is None
+    opener.kill()
+    assert opener.wait(START_SECONDS) == -signal.SIGKILL
+    opener.stdout.close()
+    assert closer.poll() is None
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == 1
+
+
+def test_what_becomes_a_frame_is_looked_at(mounts, tmp_path):
+    """However long it takes to decode it."""
+    path, side = tmp_path / "lists.h5", 8192
+    create_frames(path, "/d", side)
+    content = list_of_all(side, side)
+    mount = mounts(path, "rw", "threads=1", expect_log=True)
+    closer = begin_closing(mount, mount / "d/npz/0.npz", content, RENAME)
+    temporary = mount / "d/npz/0.npz.tmp"
+    assert temporary.stat().st_size == len(content)
+    assert temporary.read_bytes() == content
+    assert closer.poll() is None
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert closer.communicate(timeout=START_SECONDS)[0] == b"" and closer.returncode == 1
 
 
 @pytest.mark.parametrize("options", ["ro", "default"])
@@ -947,3 +1031,28 @@ def can_be_opened(path):
     except OSError:
         return False
     return True
+
+
+def test_a_frame_of_many_chunks_does_not_hold_commits(mounts, tmp_path):
+    """While a frame is replaced as a whole nothing is committed, for half a minute: then it is left as it was."""
+    path, side = tmp_path / "a.h5", 16000
+    for name, dims, chunk in ("tiny", f"2,{side},{side}", "1,1,1"), ("other", "2,8,16", "1,8,8"):
+        subprocess.run([BUILD / "sparsectl", "create", path, name, "--dtype", "uint8", "--dims", dims,
+                        "--chunk", chunk], check=True)
+    mount = mounts(path, "rw", "commit_interval=3600", expect_log=True)
+    frames, other = mount / "tiny/frames", mount / "other/frames/1.raw"
+    (frames / "new.tmp").touch()
+    os.truncate(frames / "new.tmp", side * side)
+    with subprocess.Popen([sys.executable, "-c", "import os, sys; os.rename(*sys.argv[1:])", frames / "new.tmp",
+                           frames / "0.raw"], stderr=subprocess.PIPE, text=True) as rename:
+        with open(other, "r+b", buffering=0) as file:
+            file.write(b"\7" * 128)
+            os.fsync(file.fileno())
+        _, said = rename.communicate(timeout=START_SECONDS)
+    assert rename.returncode == 1 and f"[Errno {errno.ETIMEDOUT}]" in said
+    assert "more than 30 s" in mount.log()
+    assert (frames / "0.raw").stat().st_blocks == 0
+    mount.unmount()
+    mount = mounts(path)
+    assert (mount / "other/frames/1.raw").read_bytes() == b"\7" * 128
+    assert (mount / "tiny/frames/0.raw").stat().st_blocks == 0

@@ -2,6 +2,7 @@
 counter: none of it changes the file or another one, or is followed anywhere."""
 import ctypes
 import errno
+import fcntl
 import os
 import pathlib
 import resource
@@ -831,15 +832,17 @@ time.sleep(3600)
 """
 
 
-@pytest.mark.parametrize("user, many, named", [(0, 10, True), (DAEMON, 10, True), (NOBODY, 10, False),
-                                               (0, 6000, False)])
-def test_who_has_the_lock_is_not_looked_through_for_ever(path, tmp_path, user, many, named):
-    """Only if he may write the file, and not all that he has open: whose mount it is is only said."""
+@pytest.mark.parametrize("user, mounter, many, named", [
+    (0, 0, 10, True), (DAEMON, DAEMON, 10, True), (DAEMON, 0, 10, False), (NOBODY, NOBODY, 10, False),
+    (0, 0, 6000, False)])
+def test_who_has_the_lock_is_not_looked_through_for_ever(path, tmp_path, user, mounter, many, named):
+    """Only if he may write the file, and not all that he has open: whose mount it is is only said. Of a mount that is
+    gone the kernel goes on to say the number, which another one's may have by now."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < many + 200:
         pytest.skip("a process may not have as many files open")
     os.chown(path, DAEMON, DAEMON)
     os.chmod(path, 0o644)
-    with silent(tmp_path / "silent", kind="fuse.sparsefs") as mounted:
+    with silent(tmp_path / "silent", kind="fuse.sparsefs", user=mounter) as mounted:
         fuse, = [int(fd) for fd in os.listdir("/proc/self/fd")
                  if os.path.exists(f"/proc/self/fd/{fd}") and os.readlink(f"/proc/self/fd/{fd}") == "/dev/fuse"]
         with subprocess.Popen([sys.executable, "-c", HOLDS_LOCK, path, str(fuse), str(many)], user=user, group=user,
@@ -852,6 +855,36 @@ def test_who_has_the_lock_is_not_looked_through_for_ever(path, tmp_path, user, m
                 holder.kill()
     assert done.returncode == 1 and f"sparsefs (process {holder.pid})" in done.stderr
     assert (f", mounted at {mounted}" in done.stderr) == named, done.stderr
+
+
+# A table of locks that has no end for the program behind it.
+MANY_LOCKS = """
+mkfifo "$1"
+mount --bind "$1" /proc/locks || exit 99
+shift
+while true; do yes "1: POSIX  ADVISORY  WRITE 1 00:01:1 0 0" 2>/dev/null >/proc/locks; done &
+"$@"
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may mount on /proc/locks")
+@pytest.mark.parametrize("follow", [False, True])
+def test_locks_of_all_are_not_looked_through_for_ever(path, tmp_path, follow):
+    """Anybody may have any number of them, to hold up who asks for a lock, and who follows."""
+    def run(*command):
+        return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", MANY_LOCKS, "sh",
+                               tmp_path / "locks", *command], capture_output=True, text=True, timeout=ANSWER_SECONDS,
+                              check=False)
+    with open(path, "r+b") as locked:
+        if follow:
+            (tmp_path / "mnt").mkdir()
+            done = run("sh", "-c", '"$1" -o follow "$2" "$3" && cat "$3/.sparsefs/pid"; umount -i "$3"', "sh",
+                       SPARSEFS, path, tmp_path / "mnt")
+            assert done.returncode == 0 and done.stdout.strip().isdigit(), done
+        else:
+            fcntl.flock(locked, fcntl.LOCK_EX)
+            done = run(BUILD / "sparsectl", "recover", path)
+            assert done.returncode == 1 and done.stderr.endswith("another program has it open\n"), done
 
 
 @pytest.mark.parametrize("command", ["create", "repack", "recover"])

@@ -271,6 +271,51 @@ def test_a_refused_archive_is_written_again_at_once(mounts, tmp_path):
     assert not scipy_sparse.load_npz(path).nnz
 
 
+@pytest.mark.parametrize("told", ["close", "close of a copy", "fsync", "write"])
+def test_what_is_forgotten_is_told_to_its_writers(mounts, sparse, told):
+    """What one's close has refused is forgotten as another program opens the file, whose content this leaves alone."""
+    d = sparse.mount(mounts, expect_log=True)
+    mask, values = points(2)
+    content = encode(**parts(matrix_of(mask, values)))
+    first = os.open(name(d, 1), os.O_WRONLY | os.O_TRUNC)
+    second = os.dup(first) if told == "close of a copy" else os.open(name(d, 1), os.O_WRONLY)
+    os.pwrite(first, b"PK\3\4half", 0)
+    os.pwrite(second, b"rest of it", 8)
+    with refused(errno.EINVAL):
+        os.close(first)
+    third = os.open(name(d, 1), os.O_WRONLY)
+    assert "frame 1 is not changed: what was written to its file was refused" in sparse.mounted.log()
+    os.write(third, content[:100])
+    if told == "fsync":
+        with refused(errno.EINVAL):
+            os.fsync(second)
+        os.close(second)
+    else:
+        if told == "write":
+            with refused(errno.EIO):
+                os.pwrite(second, b"and the end", 18)
+        with refused(errno.EINVAL):
+            os.close(second)
+    os.write(third, content[100:])
+    os.close(third)
+    take(sparse, 1, mask, values)
+    check(sparse)
+
+
+@pytest.mark.parametrize("file", ["npz/000001.npz", "frames/000001.defined"])
+def test_what_a_sync_of_others_has_refused_is_told(mounts, sparse, file):
+    d = sparse.mount(mounts, expect_log=True)
+    first, second = (os.open(d / file, os.O_WRONLY) for _ in range(2))
+    os.pwrite(first, b"half", 0)
+    os.pwrite(second, b"rest of it", 4)
+    with refused(errno.EINVAL):
+        os.fsync(first)
+    os.close(first)
+    with refused(errno.EINVAL):
+        os.close(second)
+    check(sparse)
+
+
 def test_a_bomb_is_refused(mounts, sparse):
     """A member that becomes more than staging_size."""
     d = sparse.mount(mounts, "staging_size=1M", expect_log=True)

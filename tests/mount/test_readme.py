@@ -53,7 +53,7 @@ def test_recipes(tmp_path, document):
     tools.mkdir()
     (tools / "python3").symlink_to("/usr/bin/python3")
     # umount(8) with its helper, as if it were installed.
-    (tools / "umount").write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\nexec /bin/sh "
+    (tools / "umount").write_text(f"#!/bin/sh\nPATH={BUILD.absolute()}:{os.environ['PATH']}\nexec /bin/sh "
                                   f"{TOP}/mount-helpers/umount.sparsefs \"$@\"\n")
     (tools / "umount").chmod(0o755)
     environment = dict(os.environ, PATH=f"{BUILD}:{tools}:{os.environ['PATH']}")

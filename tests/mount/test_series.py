@@ -1,4 +1,5 @@
 """Series: data_000001, data_000002, ... of a group as one dataset `data`, against h5py."""
+import contextlib
 import errno
 import json
 import os
@@ -738,21 +739,46 @@ def test_sparsectl_says_which_series_cannot_be_shown(tmp_path):
 READY = "".join(f"{name}() {{ :; }}\n" for name in ("install_missing", "install_offered", "provide_mtab", "build_into"))
 
 
-def test_quickstart_presents_the_series(tmp_path):
-    master, content = make_master(tmp_path / "measured")
-    top = tmp_path / "top"
-    top.mkdir()
+@contextlib.contextmanager
+def quickstart(folder, file):
+    """What it prints, and where it has mounted the file; its temporary files are in folder / "tmp"."""
+    top, temporary = folder / "top", folder / "tmp"
+    for path in top, temporary:
+        path.mkdir(exist_ok=True)
     shutil.copy(TOP / "quickstart.sh", top)
     (top / "setup.sh").write_text(READY + "build_packages= codec_packages= show_packages=\n")
     (top / "build").symlink_to(BUILD.absolute())
-    mountpoint = tmp_path / "sparsefs-a_master.h5"
+    before = set(temporary.iterdir())
+    done = subprocess.run(["sh", top / "quickstart.sh", file.name], cwd=file.parent, capture_output=True, text=True,
+                          env={**os.environ, "TMPDIR": str(temporary)})
+    made = set(temporary.iterdir()) - before
     try:
-        done = subprocess.run(["sh", top / "quickstart.sh", "a_master.h5"], cwd=master.parent, capture_output=True,
-                              text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
         assert done.returncode == 0, done.stderr
-        assert f"$ ls {mountpoint}/entry/data/data\n" in done.stdout
-        assert '"source_count": 3' in done.stdout
-        check(mountpoint, content)
+        mountpoint, = made
+        yield done.stdout, mountpoint
     finally:
-        subprocess.run(["umount" if os.geteuid() == 0 else "fusermount3", *(["-u"] if os.geteuid() else []),
-                        str(mountpoint)], check=True)
+        for path in filter(os.path.ismount, map(os.path.realpath, temporary.iterdir())):
+            subprocess.run(["umount" if os.geteuid() == 0 else "fusermount3", *(["-u"] if os.geteuid() else []),
+                            path], check=True)
+
+
+def test_quickstart_presents_the_series(tmp_path):
+    master, content = make_master(tmp_path / "measured")
+    with quickstart(tmp_path, master) as (said, mountpoint):
+        assert f"$ ls {mountpoint}/entry/data/data\n" in said
+        assert '"source_count": 3' in said
+        check(mountpoint, content)
+
+
+def test_quickstart_of_a_file_of_another_user(tmp_path):
+    """Who has made a link of the name that others would expect, and names that are for the terminal."""
+    name = "a\x1b]0;b\x07\u009bc\u202ed"
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "victim").mkdir()
+    (tmp_path / f"tmp/sparsefs-{name}.h5").symlink_to(tmp_path / "victim")
+    with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+        file[name] = np.zeros((4, 8, 8), "u2")
+    with quickstart(tmp_path, tmp_path / f"{name}.h5") as (said, mountpoint):
+        shown = [line for line in said.splitlines() if line.startswith("$ ") or "mount" in line]
+        assert len(shown) > 4 and not set("".join(shown)) & set("\x1b\x07\u009b\u202e"), shown
+        assert mountpoint.stat().st_dev != (tmp_path / "victim").stat().st_dev == tmp_path.stat().st_dev

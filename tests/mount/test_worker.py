@@ -727,6 +727,28 @@ def test_memory_is_limited(mounts, path, mode):
     assert "the process of libhdf5 ended" not in mount.log()
 
 
+def test_open_datasets_leave_it_memory(mounts, tmp_path, mode):
+    """What it has to know of those that are open, here names of sources, would be more than it may have."""
+    if is_sanitized():
+        pytest.skip("sanitizers need more address space than there is memory")
+    path, space = tmp_path / "named.h5", h5py.h5s.create_simple((4, 16))
+    with h5py.File(path, "w") as file:
+        file["words"] = ["one", "two"]
+        file["words"].attrs["units"] = "counts"
+        for i in range(20):
+            dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            dcpl.set_virtual(space, b".", b"a" * (3 << 20), space)
+            h5py.h5d.create(file.id, b"%d" % i, h5py.h5t.STD_U8LE, space, dcpl)
+    mount = mounts(path, mode, "hdf5_memory=128M", expect_log=True)  # there are no such sources
+    with contextlib.ExitStack() as stack:
+        for i in range(20):
+            stack.enter_context(open(mount / f"{i}/frames/0.raw", "rb"))
+        assert (mount / "words/value.txt").read_text() == '"one" "two"\n'
+        assert os.getxattr(mount / "words", "user.units") == b"counts"
+        for i in range(20):
+            assert json.loads((mount / f"{i}/dataset.json").read_text())["dims"] == [4, 16]
+
+
 class Killer(threading.Thread):
     """Kills the processes of a mount again and again, until the block ends."""
 

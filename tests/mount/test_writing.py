@@ -21,7 +21,7 @@ import pytest
 import files
 import sparse_files
 from compare import selected
-from conftest import BUILD, START_SECONDS, TOP, Mount, counting_plugin, is_mounted, unmount, wait_until
+from conftest import BUILD, FINDS_SPARSEFS, START_SECONDS, TOP, Mount, counting_plugin, is_mounted, unmount, wait_until
 from model import refused
 from test_sparse import Expected, check_sparse, scattered
 
@@ -494,6 +494,55 @@ def test_a_truncated_file_until_it_is_written(mounts, data):
     data.write(FRAME_BYTES + 5, b"abc")
     data.check()
     os.close(fd)
+    data.check_file(mounts)
+
+
+# Opens a file, truncating it, and writes what is no file of NumPy; then what it was told.
+OTHER_PROGRAM = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
+print("truncated", flush=True)
+sys.stdin.readline()
+try:
+    os.write(fd, b"x")
+except OSError as error:
+    print(error.errno, flush=True)
+"""
+
+
+@pytest.mark.parametrize("is_looked_at", [False, True], ids=["unused", "mapped"])
+def test_an_older_descriptor_has_not_truncated(mounts, data, is_looked_at):
+    """The kernel says of O_TRUNC only by which thread: it is the descriptor that was opened last. What another program
+    has truncated is not applied when an older one is closed."""
+    d = data.mount(mounts, expect_log=True)
+    data.check()
+    name = d / "npy/000002.npy"
+    whole = name.read_bytes()
+    old = os.open(name, os.O_RDWR)
+    if is_looked_at:
+        assert os.pread(old, len(whole), 0) == whole
+    with open(name, "wb", buffering=0) as file:
+        file.write(whole)
+    data.write(2 * FRAME_BYTES, whole[-FRAME_BYTES:])
+    with subprocess.Popen(["/usr/bin/python3", "-c", OTHER_PROGRAM, name], text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == "truncated\n"
+        os.close(old)
+        assert (d / "frames/2.raw").read_bytes() == whole[-FRAME_BYTES:]
+        answer, _ = other.communicate("\n", timeout=START_SECONDS)
+    assert answer == f"{errno.EINVAL}\n"
+    data.check_file(mounts)
+
+
+def test_truncated_beside_an_older_descriptor(mounts, data):
+    """It is applied as its own descriptor is closed."""
+    d = data.mount(mounts)
+    data.check()
+    old = os.open(d / "npy/000002.npy", os.O_RDWR)
+    os.close(os.open(d / "npy/000002.npy", os.O_WRONLY | os.O_TRUNC))
+    data.erase(2 * 1230, 3 * 1230)
+    data.check()
+    os.close(old)
     data.check_file(mounts)
 
 
@@ -1357,7 +1406,7 @@ def test_errors_of_commits_are_told(mounts, full_disk):
     done = shell(f"sync {mount.root}")
     assert done.returncode == 1 and "No space left" in done.stderr
     helper = subprocess.run(["/bin/sh", TOP / "mount-helpers" / "umount.sparsefs", mount.root], capture_output=True,
-                            text=True, timeout=START_SECONDS)
+                            text=True, timeout=START_SECONDS, env=FINDS_SPARSEFS)
     assert helper.returncode == 32 and "could not be committed" in helper.stderr
     assert is_mounted(mount.root)
     subprocess.run(["mount", "-o", "remount,size=8m", full_disk.parent], check=True)

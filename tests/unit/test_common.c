@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,6 +31,7 @@
 #include "common/log_rate.h"
 #include "common/mounts.h"
 #include "common/object_names.h"
+#include "common/process_status.h"
 
 /* ---- Texts ---- */
 
@@ -315,6 +317,53 @@ static void a_table_of_mounts_that_cannot_be_read_says_nothing(void **state)
     assert_int_equal(mounts_is_sparsefs(8, 1), 0); /* a disk */
 }
 
+/* ---- Processes ---- */
+
+static void *stay(void *nothing)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* if the test fails */
+    for (;;)
+        pause();
+    return nothing;
+}
+
+static bool is_zombie(pid_t pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    fclose(file);
+    return strstr(text, ") Z ") != NULL;
+}
+
+static void a_process_goes_on_without_its_main_thread(void **state)
+{
+    (void)state;
+    struct process_status status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, stay, NULL) != 0)
+            _exit(1);
+        syscall(SYS_exit, 0); /* this thread */
+    }
+    while (!is_zombie(pid))
+        sched_yield();
+    assert_true(process_look_at(pid, &status));
+    assert_false(status.was_killed);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_true(process_look_at(pid, &status));
+    assert_true(status.was_killed);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_false(process_look_at(pid, &status));
+    assert_true(process_look_at(getpid(), &status));
+    assert_false(status.was_killed);
+    assert_int_equal(status.uid, getuid());
+}
+
 /* ---- Names in a tree ---- */
 
 static void expect_path(const struct object_name *name, const char *expected)
@@ -485,6 +534,79 @@ static void an_image_that_became_a_fifo_is_not_waited_for(void **state)
     assert_int_equal(error, -EINVAL);
 }
 
+/* ---- Processes ---- */
+
+#define STACK_BYTES ((size_t)64 << 10)
+
+static int ready[2], ends[2]; /* pipes */
+
+static int wait_for_end(void *unused)
+{
+    (void)unused;
+    char byte;
+    return write(ready[1], "", 1) == 1 && read(ends[0], &byte, 1) == 0 ? 0 : 1;
+}
+
+static void do_nothing(int number)
+{
+    (void)number;
+}
+
+enum with_signal { SIGNAL_ENDS, SIGNAL_IGNORED, SIGNAL_HANDLED, SIGNAL_BLOCKED };
+
+/* A process that waits for its child in the kernel: only SIGKILL would end that. */
+static pid_t begin_waiting(enum with_signal how)
+{
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        sigset_t set;
+        char *stack = malloc(STACK_BYTES);
+        (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        signal(SIGQUIT, how == SIGNAL_IGNORED   ? SIG_IGN
+                        : how == SIGNAL_HANDLED ? do_nothing
+                                                : SIG_DFL);
+        sigemptyset(&set);
+        sigaddset(&set, SIGQUIT);
+        sigprocmask(how == SIGNAL_BLOCKED ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+        close(ends[1]);
+        if (stack)
+            clone(wait_for_end, stack + STACK_BYTES, CLONE_VFORK | SIGCHLD, NULL);
+        _exit(0);
+    }
+    char byte;
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    return pid;
+}
+
+static bool was_killed(pid_t pid)
+{
+    struct process_status process;
+    assert_true(process_look_at(pid, &process));
+    return process.was_killed;
+}
+
+static void a_signal_that_ends_a_process_with_a_core_is_seen(void **state)
+{
+    (void)state;
+    for (enum with_signal how = SIGNAL_ENDS; how <= SIGNAL_BLOCKED; how++) {
+        pid_t pid = begin_waiting(how);
+        assert_false(was_killed(pid));
+        assert_int_equal(kill(pid, SIGQUIT), 0);
+        assert_int_equal(was_killed(pid), how == SIGNAL_ENDS);
+        int ended;
+        close(ends[1]);
+        assert_int_equal(waitpid(pid, &ended, 0), pid);
+        assert_int_equal(WIFSIGNALED(ended) ? WTERMSIG(ended) : 0,
+                         how == SIGNAL_ENDS ? SIGQUIT : 0);
+        close(ends[0]);
+        close(ready[0]);
+        close(ready[1]);
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
           cmocka_unit_test(json_has_no_control_characters),
           cmocka_unit_test(only_after_a_signal_nothing_is_changed),
@@ -494,10 +616,12 @@ TEST_MAIN(cmocka_unit_test(control_characters_are_not_shown),
           cmocka_unit_test(each_process_hashes_with_a_secret_of_its_own),
           cmocka_unit_test(keys_that_were_made_alike_lie_apart),
           cmocka_unit_test(a_table_of_mounts_that_cannot_be_read_says_nothing),
+          cmocka_unit_test(a_process_goes_on_without_its_main_thread),
           cmocka_unit_test(paths_are_put_together_from_names),
           cmocka_unit_test(names_and_paths_have_an_end),
           cmocka_unit_test(a_line_that_is_repeated_is_said_less_and_less),
           cmocka_unit_test(lines_that_are_too_many_are_counted),
           cmocka_unit_test(many_lines_are_forgotten),
           cmocka_unit_test(files_get_no_number_of_standard_output),
-          cmocka_unit_test(an_image_that_became_a_fifo_is_not_waited_for))
+          cmocka_unit_test(an_image_that_became_a_fifo_is_not_waited_for),
+          cmocka_unit_test(a_signal_that_ends_a_process_with_a_core_is_seen))

@@ -108,7 +108,7 @@ static void a_file_without_room_leaves_the_frame(void **state)
     struct nodes *nodes;
     struct staging_limit limit;
     struct staging *staging;
-    struct staged *staged;
+    struct staged_writer *staged;
     struct views *views;
     size_t written;
     bool changed;

@@ -971,6 +971,153 @@ static void numbered_sources_are_not_all_kept(void **state)
     sfs_discard(file);
 }
 
+/* Virtual datasets without sources, whose names would be a part again and again, of so many bytes, and a number. */
+static void make_long(unsigned n, const char *part_of_name, size_t bytes)
+{
+    const hsize_t zero = 0, one = 1, none = H5S_UNLIMITED, last = BLOCKS, dims = BLOCKS + 1;
+    hid_t numbered = H5Screate_simple(1, &dims, &none), end = H5Screate_simple(1, &dims, &none);
+    hid_t part = H5Screate_simple(1, &one, NULL), file = create_file("long.h5", false);
+    static char source[200000];
+    size_t at = 0;
+    while (at + strlen(part_of_name) < bytes)
+        at += (size_t)snprintf(source + at, sizeof(source) - at, "%s", part_of_name);
+    strcpy(source + at, "%b");
+    H5Sselect_hyperslab(numbered, H5S_SELECT_SET, &zero, &one, &none, &one);
+    H5Sselect_hyperslab(end, H5S_SELECT_SET, &last, &one, &one, &one);
+    for (unsigned i = 0; i < n; i++) {
+        hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+        char name[16];
+        snprintf(name, sizeof(name), "v%u", i);
+        assert_true(H5Pset_virtual(dcpl, numbered, ".", source, part) >= 0);
+        assert_true(H5Pset_virtual(dcpl, end, ".", "x", part) >= 0); /* which makes it so long */
+        H5Dclose(H5Dcreate2(file, name, H5T_STD_U16LE, end, H5P_DEFAULT, dcpl, H5P_DEFAULT));
+        H5Pclose(dcpl);
+    }
+    H5Sclose(part);
+    H5Sclose(numbered);
+    H5Sclose(end);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+static size_t bytes_of_blocks(const struct virtual *virtual)
+{
+    const struct known *known, *next;
+    size_t n = 0;
+    HASH_ITER (hh, virtual->known, known, next) {
+        n += 2 * strlen(known->key);
+    }
+    return n;
+}
+
+static void long_names_of_numbered_sources_are_not_all_kept(void **state)
+{
+    (void)state;
+    enum { READ = 100, DATASETS = 8 };
+    struct sfs_file *file;
+    struct sfs_dataset *dataset[DATASETS];
+    size_t all = 0;
+    make_long(DATASETS, "a", 60000);
+    assert_int_equal(sfs_open("long.h5", NULL, &file), 0);
+    for (unsigned i = 0; i < DATASETS; i++) {
+        struct sfs_slab some = {.rank = 1, .count = {READ}};
+        uint16_t values[READ];
+        uint64_t address;
+        char name[16];
+        snprintf(name, sizeof(name), "/v%u", i);
+        assert_int_equal(sfs_find(file, sfs_root(file), name, &address), 0);
+        assert_int_equal(sfs_dataset_open(file, address, name, &dataset[i]), 0);
+        assert_int_equal(sfs_read(dataset[i], &some, 0, values, sizeof(values)), 0);
+        assert_int_equal(values[READ - 1], 0);
+        size_t n = bytes_of_blocks(dataset[i]->virtual);
+        assert_true(n <= MAPPING_MOST_BYTES);
+        assert_true(n > MAPPING_MOST_BYTES / 2 || i > 0);
+        all += n;
+    }
+    assert_true(all <= MAPPING_MOST_IDLE_BYTES);
+    for (unsigned i = 0; i < DATASETS; i++)
+        sfs_dataset_close(dataset[i]);
+    sfs_discard(file);
+}
+
+static void names_of_numbered_sources_that_are_too_long_are_refused(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    struct sfs_slab first = {.rank = 1, .count = {1}}, later = {1, {BLOCKS - 1}, {1}};
+    uint16_t value;
+    uint64_t address;
+    unsigned before = log_errors();
+    make_long(1, "%b", 100000);
+    assert_int_equal(sfs_open("long.h5", NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/v0", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/v0", &dataset), 0);
+    assert_int_equal(sfs_read(dataset, &first, 0, &value, sizeof(value)), 0);
+    for (int round = 0; round < 2; round++) /* each number has four digits */
+        assert_int_equal(sfs_read(dataset, &later, 0, &value, sizeof(value)), -EIO);
+    assert_int_equal(log_errors(), before + 1);
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+}
+
+/* ---- What is kept of unused datasets ---- */
+
+#define LONG_NAME ((size_t)3 << 20)
+
+static void name_files(hid_t dcpl, hid_t space)
+{
+    char name[3000];
+    (void)space;
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof(name), "%02999d", i);
+        assert_true(H5Pset_external(dcpl, name, 0, 4) >= 0);
+    }
+}
+
+static void name_source(hid_t dcpl, hid_t space)
+{
+    char *name = malloc(LONG_NAME + 1);
+    memset(name, 'a', LONG_NAME);
+    name[LONG_NAME] = '\0';
+    assert_true(H5Pset_virtual(dcpl, space, ".", name, space) >= 0);
+    free(name);
+}
+
+static void datasets_with_long_names_are_not_all_kept(void **state)
+{
+    (void)state;
+    enum { DATASETS = 8 };
+    void (*const set[])(hid_t, hid_t) = {name_files, name_source};
+    for (size_t kind = 0; kind < COUNT(set); kind++) {
+        const hsize_t dims = 1000;
+        hid_t made = create_file("names.h5", false), space = H5Screate_simple(1, &dims, NULL);
+        hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+        struct sfs_file *file;
+        struct sfs_links links;
+        set[kind](dcpl, space);
+        for (int i = 0; i < DATASETS; i++) {
+            char name[16];
+            snprintf(name, sizeof(name), "%d", i);
+            H5Dclose(H5Dcreate2(made, name, H5T_STD_I32LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
+        }
+        H5Pclose(dcpl);
+        H5Sclose(space);
+        assert_true(H5Fclose(made) >= 0);
+
+        assert_int_equal(sfs_open("names.h5", NULL, &file), 0);
+        assert_int_equal(sfs_list(file, sfs_root(file), &links), 0);
+        assert_int_equal(links.n, DATASETS);
+        for (size_t i = 0; i < links.n; i++) {
+            struct sfs_dataset *dataset;
+            assert_int_equal(sfs_dataset_open(file, links.link[i].address, "d", &dataset), 0);
+            sfs_dataset_close(dataset);
+            assert_in_range(file->n_unused, 1, 2);
+        }
+        sfs_links_free(&links);
+        sfs_discard(file);
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(a_scalar_is_one_element),
           cmocka_unit_test(a_null_dataspace_has_nothing_to_read),
@@ -987,4 +1134,7 @@ TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(damaged_chunks_are_errors_of_their_own),
           cmocka_unit_test(many_threads_read_one_dataset),
           cmocka_unit_test(sources_in_the_file_itself_are_closed_with_it),
-          cmocka_unit_test(numbered_sources_are_not_all_kept))
+          cmocka_unit_test(numbered_sources_are_not_all_kept),
+          cmocka_unit_test(long_names_of_numbered_sources_are_not_all_kept),
+          cmocka_unit_test(names_of_numbered_sources_that_are_too_long_are_refused),
+          cmocka_unit_test(datasets_with_long_names_are_not_all_kept))

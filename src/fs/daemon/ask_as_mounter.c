@@ -15,23 +15,12 @@
 #include <unistd.h>
 
 #include "common/descriptors.h"
-#include "common/mounts.h"
+#include "fs/daemon/at_mount_point.h"
 #include "fs/daemon/options.h"
 
 #define FIRST_OTHER 3 /* descriptor that is none of the standard ones */
 #define PID_DIGITS  10
 #define ASK_FLAGS   (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
-
-/* The directory that was named, if the mount of that number is there. It is not asked for that. */
-static int open_mount(const char *number, const char *directory)
-{
-    int fd = open(directory, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && mounts_number(fd) == atoi(number))
-        return fd;
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
 
 static bool drop_capabilities(void)
 {
@@ -90,7 +79,7 @@ int ask_as_mounter(int n, char **arguments)
         return EXIT_USAGE;
     descriptors_close_from(FIRST_OTHER);
     if (!wants_lock)
-        mount = open_mount(arguments[2], arguments[3]);
+        mount = mount_point_open(arguments[2], arguments[3]);
     setsid(); /* no terminal that /dev/tty could mean */
     if ((!wants_lock && mount < 0) || !become((uid_t)user, (gid_t)group))
         return EXIT_SYSTEM;

@@ -22,8 +22,9 @@ struct commits {
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t changed; /* of the next three */
     unsigned committing;    /* many share one commit */
-    unsigned holding;       /* or wait for that: not kept out by commits that follow each other */
-    bool is_held;
+    /* Who holds them and who commits take turns, so that neither is kept out by others that follow each other. */
+    unsigned holding, waiting; /* or wait for that; for a commit */
+    bool is_held, was_held;    /* was_held: that came last */
     unsigned failures;
     int error; /* of the last failure */
 };
@@ -33,9 +34,16 @@ static int begin_commit(struct commits *commits)
 {
     int error = 0;
     pthread_mutex_lock(&commits->lock);
-    while (commits->holding > 0 && !error)
+    commits->waiting++;
+    while ((commits->is_held || (commits->holding > 0 && !commits->was_held)) && !error)
         error = interrupt_wait(&commits->changed, &commits->lock);
-    commits->committing += !error;
+    commits->waiting--;
+    if (error) {
+        pthread_cond_broadcast(&commits->changed);
+    } else {
+        commits->committing++;
+        commits->was_held = false;
+    }
     pthread_mutex_unlock(&commits->lock);
     return error;
 }
@@ -112,13 +120,15 @@ static int hold(void *context)
     int error = 0;
     pthread_mutex_lock(&commits->lock);
     commits->holding++;
-    while ((commits->is_held || commits->committing > 0) && !error)
+    while ((commits->is_held || commits->committing > 0 ||
+            (commits->waiting > 0 && commits->was_held)) &&
+           !error)
         error = interrupt_wait(&commits->changed, &commits->lock);
     if (error) {
         commits->holding--;
         pthread_cond_broadcast(&commits->changed);
     } else {
-        commits->is_held = true;
+        commits->is_held = commits->was_held = true;
     }
     pthread_mutex_unlock(&commits->lock);
     return error;

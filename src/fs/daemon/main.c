@@ -23,7 +23,9 @@
 #include "config.h"
 #include "dataset/files_together.h"
 #include "fs/daemon/ask_as_mounter.h"
+#include "fs/daemon/at_mount_point.h"
 #include "fs/daemon/detach.h"
+#include "fs/daemon/enter_namespace.h"
 #include "fs/daemon/last_messages.h"
 #include "fs/daemon/loop.h"
 #include "fs/daemon/mountpoint.h"
@@ -486,6 +488,10 @@ int main(int argc, char **argv)
         return EXIT_SYSTEM;
     if (argc > 1 && strcmp(argv[1], ASK_AS_MOUNTER) == 0)
         _exit(ask_as_mounter(argc - 2, argv + 2));
+    if (argc > 1 && strcmp(argv[1], AT_MOUNT_POINT) == 0)
+        return at_mount_point(argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[1], IN_NAMESPACE) == 0)
+        return enter_namespace(argc - 2, argv + 2);
     int status = options_parse(argc, argv, &options);
     atomic_store(&log_level, options.log_level);
     sfs_set_log(log_line, options.log_level > LOG_INFO ? options.log_level : LOG_INFO);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/process_status.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/client_private.h"
 #include "hdf5/worker/confine.h"
@@ -29,6 +30,14 @@ static struct worker_end end_worker(struct client *client, uint64_t patience)
 void client_end_worker(struct client *client)
 {
     (void)end_worker(client, 0);
+}
+
+/* One that copies goes on. */
+bool client_is_full(const struct client *client)
+{
+    size_t most = zygote_memory(&zygote_of_libhdf5);
+    return client->socket >= 0 && !client->source && most > 0 &&
+           process_address_space(client->pid) > most / 2;
 }
 
 void client_say_end(int error, const struct worker_end *end, uint64_t timeout, char *text, size_t n)

@@ -105,6 +105,9 @@ struct why *client_why(const struct client *client);
 /* Ends the worker, if one runs. */
 void client_end_worker(struct client *client);
 
+/* Whether one runs that has taken so much of its memory that there may be none for another dataset. */
+bool client_is_full(const struct client *client);
+
 /* Logs how the worker ended that was asked for something of an object. Returns whether that is to blame:
  * not if another process has killed it. */
 bool client_bury(struct client *client, enum worker_call call, uint64_t object, int error);

@@ -47,6 +47,8 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
         return -EROFS;
     if (!client_is_struck(client, object) && client_knows(client, call, request, results))
         return 0;
+    if (call == WORKER_DATASET_OPEN && client_is_full(client))
+        client_end_worker(client); /* another one opens again what is used of the others */
     for (int i = 0, kills = 0; i < MOST_TRIES && kills < MOST_KILLS && error == -EPIPE;) {
         client->is_killed = false;
         error = request->failed ? -ENOMEM

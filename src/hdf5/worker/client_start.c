@@ -206,7 +206,7 @@ int client_try(struct client *client, enum worker_call call, uint64_t object,
     collect_owed(client);
     if (client_knows(client, call, request, results))
         return 0;
-    if (request->failed || client->socket < 0)
+    if (request->failed || client->socket < 0 || (call == WORKER_SHOW && client_is_full(client)))
         return -EAGAIN;
     client->timeout = timeout / TRY_PART;
     int error = client_exchange(client, call, request, results, &is_lost);

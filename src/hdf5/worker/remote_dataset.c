@@ -65,6 +65,19 @@ void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims)
     dataset->has_numbers = box_product(dataset->grid, dataset->rank, 1, &n) && n > 0;
 }
 
+static uint64_t number_of_filters(const struct sfs_dataset_info *info)
+{
+    uint64_t number = 0;
+    for (size_t i = 0; i < info->n_filters; i++) {
+        const struct sfs_filter *filter = &info->filters[i];
+        uint64_t parts[] = {
+            number, (uint64_t)filter->id,
+            remote_number(filter->values, filter->n_values * sizeof(*filter->values))};
+        number = remote_number(parts, sizeof(parts));
+    }
+    return number;
+}
+
 /* It may be the text that is taken over. */
 static int keep_dataset(struct remote *remote, uint64_t address,
                         const struct sfs_dataset_info *info, struct remote_text *text)
@@ -75,6 +88,8 @@ static int keep_dataset(struct remote *remote, uint64_t address,
     dataset->address = address;
     dataset->rank = info->rank;
     dataset->element_size = info->type.size;
+    dataset->layout = info->layout;
+    dataset->filters = number_of_filters(info);
     if (info->layout == SFS_CHUNKED)
         memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
     remote_set_dims(dataset, info->dims);
@@ -94,6 +109,17 @@ static int keep_dataset(struct remote *remote, uint64_t address,
 static bool is_like(const struct remote_dataset *dataset, const struct sfs_dataset_info *info)
 {
     return info->rank == dataset->rank && info->type.size == dataset->element_size;
+}
+
+/* They are where they were, and stored as they were: chunks can become more. */
+static bool is_stored_like(const struct remote_dataset *dataset,
+                           const struct sfs_dataset_info *info)
+{
+    size_t bytes = (size_t)dataset->rank * sizeof(*info->dims);
+    return is_like(dataset, info) && info->layout == dataset->layout &&
+           number_of_filters(info) == dataset->filters &&
+           (info->layout != SFS_CHUNKED || !memcmp(info->chunk_dims, dataset->chunk_dims, bytes)) &&
+           (info->layout != SFS_CONTIGUOUS || !memcmp(info->dims, dataset->dims, bytes));
 }
 
 struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address)
@@ -284,7 +310,7 @@ static int renew_from_scratch(struct remote *remote, const struct remote_dataset
     int error = describe(remote, dataset->address, &info, &storage);
     if (error)
         return error;
-    if (!is_like(dataset, &info))
+    if (!is_stored_like(dataset, &info))
         error = -ESTALE;
     memcpy(dims, info.dims, (size_t)dataset->rank * sizeof(*dims));
     *data_address = storage.address;
@@ -552,8 +578,8 @@ static bool start_behind(const struct remote_dataset *dataset, const uint64_t *s
     return n == 0;
 }
 
-/* The batch in which a chunk is; or one to be filled, and how many are worth asking for: all of
- * few, of others more, the longer they are read in their order. */
+/* Of a dataset whose chunks have numbers: the batch in which one is; or one to be filled, and how
+ * many are worth asking for: all of few, of others more, the longer they are read in their order. */
 static struct batch *batch_of(struct remote_dataset *dataset, uint64_t number, unsigned *wanted)
 {
     uint64_t all = 1;
@@ -615,11 +641,13 @@ static int locate(struct remote *remote, struct remote_dataset *dataset, const u
     uint64_t number = 0;
     if (!dataset->batches && dataset->has_numbers)
         dataset->batches = calloc(BATCHES, sizeof(*dataset->batches));
-    if (dataset->batches) {
+    if (dataset->batches && dataset->has_numbers) {
         number = number_of(dataset, start);
         batch = batch_of(dataset, number, &wanted);
     }
     int error = wanted ? fill_batch(remote, dataset, start, number, wanted, batch) : 0;
+    if (!error && number - batch->first >= batch->n)
+        error = -EIO;
     if (!error)
         *chunk = batch->chunk[number - batch->first];
     return error;

@@ -54,14 +54,15 @@ struct zygote {
     bool is_late; /* it owes us an answer that was not waited for any more */
     pthread_mutex_t lock;
     pid_t pid, parent;
+    size_t memory; /* that each of its workers may have */
 };
 
 struct zygote zygote_of_libhdf5 = {
-    false, "sparsefs-hdf5z", "sparsefs-hdf5", -1, false, PTHREAD_MUTEX_INITIALIZER, 0, 0};
+    false, "sparsefs-hdf5z", "sparsefs-hdf5", -1, false, PTHREAD_MUTEX_INITIALIZER, 0, 0, 0};
 struct zygote zygote_of_plugins = {
-    true, "sparsefs-plugz", "sparsefs-plugin", -1, false, PTHREAD_MUTEX_INITIALIZER, 0, 0};
+    true, "sparsefs-plugz", "sparsefs-plugin", -1, false, PTHREAD_MUTEX_INITIALIZER, 0, 0, 0};
 struct zygote zygote_of_images = {
-    false, "sparsefs-imagez", "sparsefs-image", -1, false, PTHREAD_MUTEX_INITIALIZER, 0, 0};
+    false, "sparsefs-imagez", "sparsefs-image", -1, false, PTHREAD_MUTEX_INITIALIZER, 0, 0, 0};
 
 static struct zygote *const all[] = {&zygote_of_libhdf5, &zygote_of_plugins, &zygote_of_images};
 
@@ -221,8 +222,14 @@ int zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int 
         zygote->control = ends[0];
         zygote->pid = pid;
         zygote->parent = parent;
+        zygote->memory = memory;
     }
     return error;
+}
+
+size_t zygote_memory(const struct zygote *zygote)
+{
+    return zygote->memory;
 }
 
 /* As the program ends. Other threads may still ask: the socket stays theirs, and tells them that it

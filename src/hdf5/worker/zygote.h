@@ -21,6 +21,9 @@ extern struct zygote zygote_of_libhdf5, zygote_of_plugins, zygote_of_images;
 int zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int socket),
                  size_t memory);
 
+/* What was said of memory then. */
+size_t zygote_memory(const struct zygote *zygote);
+
 /* Forks a worker. *socket is our end of its socket. -EPIPE: the zygote is gone; -ETIMEDOUT: it does not
  * answer; -EPROTO: it got no socket; errors of fork(2), socketpair(2). Any thread, as the next. */
 int zygote_fork(struct zygote *zygote, pid_t *pid, int *socket);
