@@ -404,7 +404,8 @@ SFS_API uint64_t sfs_snapshot_size(const struct sfs_snapshot *snapshot);
 /* Reads n bytes from offset on. -EINVAL: they do not lie in it; -EIO; -ESTALE: it is lost, as over 256 MiB of
  * dense elements or metadata were changed in place while snapshots were open, or what is to keep them could
  * not be read or had no memory; newer snapshots were opened, and all together hold back more than half of the file
- * and 256 MiB, or have 2,097,152 ranges of free space; or another program has changed a file that is shared (sfs_share). */
+ * and 256 MiB, or have 2,097,152 ranges of free space; or another program has changed a file that is shared
+ * (sfs_share). */
 SFS_API int sfs_snapshot_read(struct sfs_snapshot *snapshot, uint64_t offset, void *buffer,
                               size_t n);
 

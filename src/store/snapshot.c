@@ -39,8 +39,7 @@ struct store_snapshot {
     bool is_past; /* there was a commit since */
     struct extents held;
     uint64_t end;
-    pthread_rwlock_t
-        lock; /* for reading while bytes are read, for writing while what follows is changed */
+    pthread_rwlock_t lock; /* for reading: bytes are read; for writing: what follows is changed */
     struct extents holes;
     struct kept *kept; /* by number */
     bool lost;
