@@ -5,8 +5,8 @@ set -eu
 top=$(cd "$(dirname "$0")" && pwd)
 . "$top/setup.sh"
 
-# Names in a file may have control characters, which must not reach a terminal: those of ASCII, those that begin with C2 in
-# UTF-8, and those that change the direction of what follows. Newlines are left.
+# Names in a file may have control characters, which must not reach a terminal: those of ASCII, those that begin with
+# C2 in UTF-8, and those that change the direction of what follows. Newlines are left.
 controls=$(printf 's/\302[\200-\237]/?/g; s/\342\200[\252-\256]/?/g; s/\342\201[\246-\251]/?/g')
 clean() {
     LC_ALL=C tr '\001-\011\013-\037\177' '[?*]' | LC_ALL=C sed "$controls"

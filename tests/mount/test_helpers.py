@@ -445,7 +445,8 @@ def test_no_program_is_run_from_the_namespace_of_another_user(machine, source, m
                   "mount --rbind $folder /run/root/$folder; done")
     helpers = [install_directory("mountdir") / f"{action}.sparsefs" for action in ("mount", "umount")]
     programs = [install_directory("bindir") / "sparsefs", *helpers]
-    machine.check("sh", "-c", "printf '#!/bin/sh\\ntouch /run/ran\\n' >/run/evil/program && chmod 755 /run/evil/program")
+    machine.check("sh", "-c", "printf '#!/bin/sh\\ntouch /run/ran\\n' >/run/evil/program && "
+                  "chmod 755 /run/evil/program")
     fill = " && ".join(f"mount --bind /run/evil/program {program}" for program in programs)
     with other_namespace(machine, make, fill) as namespace:
         for command in (["mount", "-N", namespace, "-t", "sparsefs", source, "/run/mnt"],
@@ -539,8 +540,8 @@ def helper_with(machine, before, after):
 
 
 def test_umount_of_a_mount_that_is_busy_for_a_moment(machine, source):
-    """As readahead keeps it that is still under way when a file is closed. Here whoever is in it leaves when it has been
-    found busy."""
+    """As readahead keeps it that is still under way when a file is closed. Here whoever is in it leaves when it has
+    been found busy."""
     mnt = machine.directory()
     helper = helper_with(machine, "", "kill $(cat /run/inside)")
     machine.check("mount", "-t", "sparsefs", "-o", "ro", source, mnt)
@@ -835,14 +836,14 @@ def test_umount_flags(machine, source, flags):
 
 
 def test_umount_decodes_no_mount_of_others(machine, source):
-    """Of which there may be any number: a program for each would take seconds. All programs that are run are counted."""
+    """Of which there may be any number: a program for each would take seconds. What is run is counted."""
     mnt = machine.directory("/run/the frames")
     machine.check("sh", "-c", "mkdir /run/bin && for name in sed grep; do printf '%s\\n' '#!/bin/sh' 'echo >>/run/ran' "
                   '"exec $(command -v $name) \\"\\$@\\"" >/run/bin/$name && chmod 755 /run/bin/$name; done')
     ran = []
     for others in 0, 30:
-        machine.check("sh", "-c", "for n in $(seq $1); do mkdir \"/run/a b$n\" && mount --bind \"/run/a b$n\" \"/run/a b$n\""
-                      " || exit; done", "sh", str(others))
+        machine.check("sh", "-c", "for n in $(seq $1); do mkdir \"/run/a b$n\" && "
+                      "mount --bind \"/run/a b$n\" \"/run/a b$n\" || exit; done", "sh", str(others))
         machine.check("mount.sparsefs", "-o", "ro", source, mnt)
         machine.check("sh", "-c", 'PATH=/run/bin:$PATH exec umount.sparsefs "$1"', "sh", mnt)
         ran.append(machine.check("sh", "-c", "wc -l </run/ran && rm /run/ran").stdout)
@@ -929,8 +930,8 @@ def test_umount_does_not_hang_with_its_daemon(machine, source, command):
 
 @pytest.mark.parametrize("many", [False, True])
 def test_umount_does_not_look_through_locks_for_ever(machine, source, many):
-    """A daemon that does not answer is found by its lock where the kernel does not tell connections; but anybody may have
-    any number of locks."""
+    """A daemon that does not answer is found by its lock where the kernel does not tell connections; but anybody may
+    have any number of locks."""
     mnt = machine.directory()
     machine.check("mount.sparsefs", "-w", source, mnt)
     pid = machine.daemon(mnt)
