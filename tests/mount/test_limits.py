@@ -807,7 +807,7 @@ def begin(code, *arguments):
 
 @pytest.mark.parametrize("flags", [0, os.O_TRUNC], ids=["opened", "truncated"])
 def test_who_waits_for_a_close_to_open_does_not_hold_it(mounts, tmp_path, flags):
-    """What was refused is decoded again, as another descriptor is closed; as many wait for that as there are threads."""
+    """What was refused is decoded again, as another descriptor is closed; as many wait for that as threads serve."""
     path, side = tmp_path / "lists.h5", 8192
     create_frames(path, "/d", side)
     create_frames(path, "/beside", 8)
