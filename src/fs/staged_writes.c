@@ -341,7 +341,7 @@ static int try_collected(struct staging *staging, struct staged *staged,
                          const struct staged_writer *told, bool *changed)
 {
     int error = apply_collected(staging, staged, true);
-    if (!error || error == -EINTR) {
+    if (!error || error == -EINTR || error == -ETIMEDOUT) { /* which more bytes do not mend */
         end_content(staging, staged, told, error, changed);
         return error;
     }

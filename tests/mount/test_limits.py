@@ -1056,3 +1056,20 @@ def test_a_frame_of_many_chunks_does_not_hold_commits(mounts, tmp_path):
     mount = mounts(path)
     assert (mount / "other/frames/1.raw").read_bytes() == b"\7" * 128
     assert (mount / "tiny/frames/0.raw").stat().st_blocks == 0
+
+
+def test_a_close_that_takes_too_long_is_not_tried_again(mounts, tmp_path):
+    """More bytes would not help: what was written is forgotten at once."""
+    path, side = tmp_path / "a.h5", 9000
+    subprocess.run([BUILD / "sparsectl", "create", path, "d", "--dtype", "u1", "--dims", f"2,{side},{side}", "--chunk",
+                    "1,1,1"], check=True)
+    mount = mounts(path, "rw", expect_log=True)
+    fd = os.open(mount / "d/npz/0.npz", os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, list_of_all(side, side))
+    with pytest.raises(OSError) as error:
+        os.close(fd)
+    assert error.value.errno == errno.ETIMEDOUT
+    os.close(os.open(mount / "d/npz/0.npz", os.O_WRONLY))
+    line, = mount.log().splitlines()
+    assert "more than 30 s" in line
+    mount.unmount()
