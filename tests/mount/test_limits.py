@@ -1012,8 +1012,8 @@ def test_small_texts_of_open_descriptors(mounts, tmp_path):
     assert 32 * KIB < n < 64 * KIB
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2 * 256 * MIB // n:
         pytest.skip("a program may not open so many files")
-    with subprocess.Popen([sys.executable, "-c", HOLD_OPEN, text, str(n)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True) as other:
+    with subprocess.Popen([sys.executable, "-c", HOLD_OPEN, text, str(n)], text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as other:
         try:
             opened, error = map(int, other.stdout.readline().split())
             assert error == errno.ENOMEM and 190 * MIB // n <= opened <= 192 * MIB // n
