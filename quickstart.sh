@@ -38,7 +38,9 @@ PATH=$top/build:$PATH
 
 if [ -n "$file" ]; then
     mountpoint=$(mktemp -d "${TMPDIR:-/tmp}/sparsefs-XXXXXX")
+    trap 'rmdir "$mountpoint" 2>/dev/null || true' EXIT # it is empty if the file cannot be mounted
     run sparsefs -o ro "$file" "$mountpoint"
+    trap - EXIT
     run ls "$mountpoint"
     # The datasets with the most frames are what people look for; first of all, and before its
     # members, a series.
@@ -57,7 +59,7 @@ if [ -n "$file" ]; then
         fi
     fi
     if [ "$(id -u)" = 0 ]; then unmount=umount; else unmount="fusermount3 -u"; fi
-    printf '\n%s is mounted read-only at %s.\nUnmount it with:  %s %s\n' "$file" "$mountpoint" \
+    printf '\n%s is mounted read-only at %s.\nUnmount it with:  %s "%s"\n' "$file" "$mountpoint" \
         "$unmount" "$mountpoint" | clean
     printf 'To write to it:   sparsefs %s DIRECTORY\n' "$file" | clean
     exit 0

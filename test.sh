@@ -47,6 +47,7 @@ echo "$(grep -c . "$build/meson-logs/testlog.json") unit and crash programs have
 # Files of tests by as many processes as there are processors, up to four; each makes its own files and mounts.
 processes=$(nproc)
 [ "$processes" -le 4 ] || processes=4
+case " $* " in *" --pdb "* | *" -p no:xdist "*) processes=1 ;; esac
 if [ "$processes" -gt 1 ] && /usr/bin/python3 -c 'import xdist' 2>/dev/null; then
     set -- -n "$processes" --dist loadfile "$@"
 fi

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #ifdef SYS_fsopen
@@ -41,6 +42,12 @@ int fuse_connection_open(unsigned number)
     fd = openat(folder, path, O_WRONLY | O_CLOEXEC);
     close(folder);
     return fd;
+}
+
+bool fuse_connection_is_of(int fd, uid_t user)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 && status.st_uid == user;
 }
 
 bool fuse_connection_abort(int fd)

@@ -99,6 +99,22 @@ int mounts_is_sparsefs(unsigned major, unsigned minor)
     return found ? 1 : error;
 }
 
+bool mounts_is_of_others(unsigned connection)
+{
+    struct mounts mounts;
+    char device[DEVICE_BYTES];
+    bool found = false;
+    snprintf(device, sizeof(device), " 0:%u ", connection);
+    mounts_begin(&mounts);
+    while (!found && mounts.table && getline(&mounts.line, &mounts.size, mounts.table) >= 0) {
+        const char *there = strstr(mounts.line, device);
+        const char *root = strchr(mounts.line, '/');
+        found = there && root && there < root && !strstr(mounts.line, " - " TYPE " ");
+    }
+    mounts_end(&mounts);
+    return found;
+}
+
 bool mounts_connection(int number, unsigned *connection)
 {
     struct mounts mounts;

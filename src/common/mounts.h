@@ -30,6 +30,9 @@ void mounts_end(struct mounts *mounts);
  * be read though there is one. */
 int mounts_is_sparsefs(unsigned major, unsigned minor);
 
+/* Whether a mount has the device that sparsefs with this number of a connection would have, and is none. */
+bool mounts_is_of_others(unsigned connection);
+
 /* The number of the connection of the sparsefs whose mount, or part of one, has that number. False: there is none. */
 bool mounts_connection(int number, unsigned *connection);
 

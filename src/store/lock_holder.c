@@ -135,19 +135,6 @@ static bool connection_of(pid_t pid, unsigned *connection)
 
 /* ---- Its connection ---- */
 
-/* A descriptor of /dev/fuse goes on to tell the number of its connection when that is gone, and another mount has the
- * number: so it is that of a mount that the process's user has made, or none. */
-static bool is_mounted_by(unsigned connection, uid_t user)
-{
-    struct mounts mounts;
-    bool found = false;
-    mounts_begin(&mounts);
-    while (!found && mounts_next(&mounts))
-        found = mounts.minor == connection && mounts.user == user;
-    mounts_end(&mounts);
-    return found;
-}
-
 /* A name proves nothing: of other users only those are believed who may write the file anyway. */
 static bool is_killed_sparsefs(const struct holder *holder, const struct stat *file, uid_t *user)
 {
@@ -160,7 +147,9 @@ static bool is_killed_sparsefs(const struct holder *holder, const struct stat *f
     return is_killed;
 }
 
-/* Process and mount are looked at when what aborts the connection is open: so it is theirs. */
+/* A descriptor of /dev/fuse goes on to tell the number of its connection when that is gone, and another mount has the
+ * number: so only that of a mount that the process's user has made is aborted. It may be in no table of mounts, as of
+ * `umount -l`. All is looked at when what aborts the connection is open. */
 static void abort_connection(const char *path, const struct holder *holder, const struct stat *file)
 {
     unsigned connection;
@@ -168,8 +157,8 @@ static void abort_connection(const char *path, const struct holder *holder, cons
     int fd = connection_of(holder->pid, &connection) ? fuse_connection_open(connection) : -1;
     if (fd < 0)
         return;
-    if (is_killed_sparsefs(holder, file, &user) && is_mounted_by(connection, user) &&
-        fuse_connection_abort(fd))
+    if (is_killed_sparsefs(holder, file, &user) && fuse_connection_is_of(fd, user) &&
+        !mounts_is_of_others(connection) && fuse_connection_abort(fd))
         log_warning("%s: " PROGRAM " (process %d) was killed and does not end: its connection is "
                     "aborted",
                     path, (int)holder->pid);

@@ -795,12 +795,15 @@ int unshare(int what)
 """)
 
 
-@pytest.mark.parametrize("what", ["mount", "info", "create"])
+@pytest.mark.parametrize("what", ["mount", "info", "create", "recover, of one that is in no table of mounts"])
 def test_who_opens_the_file_ends_a_killed_daemon(slow, one_table, tmp_path, what):
     """It has the file locked, and cannot end while its connection is there."""
     with invalidating(slow, tmp_path, one_table) as (mount, readers):
         mount.process.kill()
         slow.let_go()
+        what, *is_detached = what.split(",")
+        if is_detached:
+            subprocess.run(["umount", "-i", "-l", mount.root], check=True)
         if what == "mount":
             with mounted(mount.path, tmp_path / "next") as following:
                 said = following.log()

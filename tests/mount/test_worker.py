@@ -749,6 +749,31 @@ def test_open_datasets_leave_it_memory(mounts, tmp_path, mode):
             assert json.loads((mount / f"{i}/dataset.json").read_text())["dims"] == [4, 16]
 
 
+def test_a_small_memory_is_not_half_full_from_the_beginning(mounts, tmp_path):
+    """Two datasets that are read in turn are read by one process."""
+    if is_sanitized():
+        pytest.skip("sanitizers need more address space than there is memory")
+    path = tmp_path / "words.h5"
+    with h5py.File(path, "w") as file:
+        for name in "ab":
+            file.create_dataset(name, data=np.array([f"{name}{i}" * 20 for i in range(100000)], h5py.string_dtype()),
+                                chunks=(2000,))
+    mount = mounts(path, "ro")
+    (mount / "a/lines.txt").stat()
+    worker, = workers(mount)
+    pages = int(pathlib.Path(f"/proc/{worker}/statm").read_text().split()[0])
+    mount.unmount()
+    mount = mounts(path, "ro", f"hdf5_memory={pages * os.sysconf('SC_PAGESIZE') * 15 // 8}")
+    with open(mount / "a/lines.txt", "rb", buffering=0) as a, open(mount / "b/lines.txt", "rb", buffering=0) as b:
+        first = [os.pread(file.fileno(), 4, 0) for file in (a, b)]
+        before = workers(mount)
+        assert first == [b"a0a0", b"b0b0"] and before
+        for i in range(1, 20):
+            for file in a, b:
+                assert os.pread(file.fileno(), 4096, 400000 * i)
+        assert workers(mount) == before
+
+
 class Killer(threading.Thread):
     """Kills the processes of a mount again and again, until the block ends."""
 

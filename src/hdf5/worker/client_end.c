@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/process_status.h"
+#include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/client_private.h"
 #include "hdf5/worker/confine.h"
@@ -32,12 +33,15 @@ void client_end_worker(struct client *client)
     (void)end_worker(client, 0);
 }
 
-/* One that copies goes on. */
+/* One that copies goes on. Sanitizers have no limit. */
 bool client_is_full(const struct client *client)
 {
     size_t most = zygote_memory(&zygote_of_libhdf5);
-    return client->socket >= 0 && !client->source && most > 0 &&
-           process_address_space(client->pid) > most / 2;
+    if (client->socket < 0 || client->source || IS_SANITIZED || most <= client->empty_bytes)
+        return false;
+    uint64_t bytes = process_address_space(client->pid);
+    return bytes > client->empty_bytes &&
+           bytes - client->empty_bytes > (most - client->empty_bytes) / 2;
 }
 
 void client_say_end(int error, const struct worker_end *end, uint64_t timeout, char *text, size_t n)

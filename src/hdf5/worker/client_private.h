@@ -43,6 +43,7 @@ struct client {
     uint64_t timeout; /* nanoseconds */
     int socket;       /* -1: no worker runs */
     pid_t pid;
+    uint64_t empty_bytes; /* its address space when it had opened the file */
     unsigned starts;
     uint64_t root;
     struct other others[CLIENT_MOST_OTHERS]; /* [0] is not used: that is the store itself */

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/interrupt.h"
+#include "common/process_status.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/client_private.h"
 #include "hdf5/worker/zygote.h"
@@ -140,7 +141,9 @@ int client_begin(struct client *client)
         return error == -ENOMEM ? error : -EIO;
     }
     client->starts++;
-    return client->store ? open_file(client, WORKER_OPEN) : 0;
+    error = client->store ? open_file(client, WORKER_OPEN) : 0;
+    client->empty_bytes = process_address_space(client->pid);
+    return error;
 }
 
 /* ---- What was answered before ---- */
