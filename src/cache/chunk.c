@@ -104,9 +104,18 @@ int chunk_link(struct chunk *chunk, const struct chunk *old)
 }
 
 /* An encoder that has the old chunk stores it without the new changes: these stay dirty. */
+static void count_dirty(struct cache_dataset *dataset, int more)
+{
+    dataset->n_dirty += (size_t)more;
+    dataset->cache->n_dirty += (size_t)more;
+    if (dataset->held)
+        dataset->cache->n_dirty_held += (size_t)more;
+}
+
 void chunk_mark_dirty(struct chunk *chunk, struct chunk *old)
 {
     struct cache *cache = chunk->dataset->cache;
+    count_dirty(chunk->dataset, !old->dirty);
     bool keeps_place = old->dirty && !(old->encoding && old->encoding->chunk == old);
     if (keeps_place)
         chunk->dirty_since = old->dirty_since;
@@ -133,6 +142,7 @@ void chunk_mark_clean(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
     chunk->dirty = false;
+    count_dirty(chunk->dataset, -1);
     cache->dirty_bytes -= chunk->entry_bytes + chunk->form_bytes;
     DL_DELETE2(cache->dirty, chunk, dirty_prev, dirty_next);
     if (!cache->dirty)

@@ -33,6 +33,8 @@
 #define MOST_USES 3 /* that S3-FIFO counts... */
 #define MANY_USES 2 /* ...and by which a new chunk gets into the main queue */
 
+#define MOST_MOVED 256 /* chunks, in search of one */
+
 #define GHOST_LIMITS 4                 /* ghosts are of chunks that take so many times the limit */
 #define GHOST_BYTES  ((size_t)8 << 10) /* of the limit for each */
 #define LEAST_GHOSTS ((size_t)64)
@@ -203,11 +205,13 @@ static bool is_spared(struct cache *cache, struct chunk *chunk)
     return true;
 }
 
-/* Bare chunks, of which only the selection is left, are evicted last, until there are too many. They and dirty ones are
- * moved to the end of their queue, so that they are not looked at each time. */
+/* Bare chunks, of which only the selection is left, are evicted last, until there are too many. They and those that cannot
+ * be evicted are moved to the end of their queue, so that they are not looked at each time; and no more than MOST_MOVED:
+ * all may be dirty, and none can be stored now. */
 static struct chunk *evictable_in(struct cache *cache, enum queue queue, bool *spared)
 {
     struct chunk *chunk, *next, *moved = NULL, *bare = NULL;
+    unsigned n_moved = 0;
     bool takes_bare = cache->bare_bytes > cache->limit / BARE_SHARE;
     DL_FOREACH_SAFE (cache->queues[queue], chunk, next) {
         if (chunk == moved)
@@ -223,6 +227,8 @@ static struct chunk *evictable_in(struct cache *cache, enum queue queue, bool *s
             bare = chunk;
         moved = moved ? moved : chunk;
         move(cache, chunk, queue);
+        if (++n_moved == MOST_MOVED)
+            break;
     }
     return bare;
 }

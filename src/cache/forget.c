@@ -83,7 +83,8 @@ void cache_hold(struct cache_dataset *dataset)
 {
     struct cache *cache = dataset->cache;
     pthread_mutex_lock(&cache->lock);
-    dataset->held++;
+    if (dataset->held++ == 0)
+        cache->n_dirty_held += dataset->n_dirty;
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -91,7 +92,8 @@ void cache_let_go(struct cache_dataset *dataset)
 {
     struct cache *cache = dataset->cache;
     pthread_mutex_lock(&cache->lock);
-    dataset->held--;
+    if (--dataset->held == 0)
+        cache->n_dirty_held -= dataset->n_dirty;
     encoders_wake(cache);
     pthread_cond_broadcast(&cache->freed);
     pthread_mutex_unlock(&cache->lock);

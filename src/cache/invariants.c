@@ -44,6 +44,7 @@ static void check_dirty(const struct cache *cache, uint64_t n_dirty)
 {
     const struct chunk *chunk;
     uint64_t since = 0;
+    SANE(cache->n_dirty == n_dirty && cache->n_dirty_held <= n_dirty);
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
         SANE(chunk->dirty && !chunk->gone);
         SANE(chunk->dirty_since > since);

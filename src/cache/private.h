@@ -142,6 +142,7 @@ struct cache_dataset {
     struct chunk *chunks; /* hash table; under cache->lock */
     uint64_t epoch;       /* chunks of older epochs are revalidated before use; under cache->lock */
     unsigned held;        /* nothing of it is encoded, except by flushes; under cache->lock */
+    size_t n_dirty;       /* of its chunks; the same */
     /* Under cache->lock (unfinished.c): */
     struct unfinished *unfinished;
     uint64_t commit_end; /* of the first dim, for the commit under way; UINT64_MAX: none */
@@ -170,7 +171,8 @@ struct cache {
     uint64_t changes; /* change counter: changes that have made a chunk dirty */
     int write_error;  /* of the last chunk that could not be written, until one can be */
     size_t used, busy;
-    size_t dirty_bytes; /* of dirty chunks, with their entries */
+    size_t dirty_bytes;             /* of dirty chunks, with their entries */
+    uint64_t n_dirty, n_dirty_held; /* chunks; held: of datasets of which nothing is encoded */
     size_t encode_room;
     size_t bare_bytes;           /* of chunks whose values were evicted */
     unsigned waiting;            /* threads that wait for encoders to make room */

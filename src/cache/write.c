@@ -280,7 +280,8 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     chunk_count(fresh);
     chunk_mark_dirty(fresh, old);
     chunk_unlink(old);
-    encoders_wake(cache);
+    if (dataset->held == 0) /* else cache_let_go does */
+        encoders_wake(cache);
     return 0;
 }
 

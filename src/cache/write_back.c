@@ -363,6 +363,8 @@ struct chunk *encodable(struct cache *cache, bool needed, bool *later)
 {
     struct chunk *chunk, *unfinished = NULL;
     *later = cache->encodings;
+    if (cache->n_dirty == cache->n_dirty_held)
+        return NULL;
     DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
         if (!is_idle(chunk) || chunk->write_error || chunk->dataset->held)
             continue;

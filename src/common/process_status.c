@@ -1,6 +1,7 @@
 #include "common/process_status.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -50,18 +51,20 @@ static bool are_fatal(const struct signals *signals)
     return signals->pending & (bit_of(SIGKILL) | (fatal & ~signals->left));
 }
 
-/* One that is not there any more has ended. */
+/* One that is not there any more has ended; one that cannot be looked at has not. */
 static bool thread_ends(int threads, const char *thread)
 {
     char path[64], text[1024] = "", *field[FIELDS], *rest;
     snprintf(path, sizeof(path), "%.31s/stat", thread);
     int fd = openat(threads, path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return errno == ENOENT;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    bool is_gone = n < 0 && errno == ESRCH;
+    close(fd);
     rest = n > 0 ? strrchr(text, ')') : NULL;
     if (!rest || rest[1] != ' ')
-        return true;
+        return is_gone;
     rest += 2;
     for (size_t i = 0; i < FIELDS; i++)
         if (!(field[i] = strsep(&rest, " ")))

@@ -6,6 +6,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "dataset/private.h"
 #include "dataset/sequences.h"
@@ -310,6 +311,7 @@ int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims, int (*act
     alone_call_begin(&dataset->use, &call);
     error = action(context);
     alone_call_end(&call);
+    UNINTERRUPTED();
     int undone = error ? change_dims(dataset, before) : 0;
     if (undone)
         log_error("%s: %s: the dims stay extended although nothing could be written: %s",

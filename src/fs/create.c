@@ -6,11 +6,12 @@
 #include "fs/open.h"
 #include "fs/requests.h"
 
-/* Discards a file whose creation was interrupted: it is not open, and nothing is created. */
-static void forget_created(struct mount *mount, struct open_file *file)
+/* Discards a file whose creation was interrupted: it is not open, and nothing is created. What others have staged of a
+ * frame that was there stays. */
+static void forget_created(struct mount *mount, struct open_file *file, bool is_there)
 {
     bool changed;
-    if (file->staged)
+    if (file->staged && !is_there)
         staging_refuse(mount->staging, file->staged, &changed);
     open_file_put(mount, file);
 }
@@ -72,7 +73,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         error = truncate_opened(mount, file);
     if (error) {
         if (file)
-            forget_created(mount, file);
+            forget_created(mount, file, is_there);
         if (was_removed)
             mount_redo_removal(mount, inode_unpack(parent), name);
         answer_error(request, error);
@@ -84,7 +85,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
             entry.attr_timeout = entry.entry_timeout = 0;
         node_looked_up(mount->nodes, inode.node, 1);
         if (fuse_reply_create(request, &entry, info) == -ENOENT) {
-            forget_created(mount, file);
+            forget_created(mount, file, is_there);
             node_forgotten(mount->nodes, inode.node, 1);
         }
     }

@@ -347,8 +347,9 @@ int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct m
     bool is_last = is_meant && !is_being_written(matrix, of->view, false);
     bool is_tentative = how == MATRIX_PAUSED || is_being_written(matrix, of->view, true);
     int error = is_last ? put(matrices, matrix, &csr) : 0;
-    bool is_kept = error == -EAGAIN || (error && is_tentative);
-    if (error && !is_tentative)
+    bool is_tried = is_tentative && error != -ETIMEDOUT; /* again, when more is written */
+    bool is_kept = error == -EAGAIN || (error && is_tried);
+    if (error && !is_tried)
         tell(matrices, matrix, of->view, error, &csr);
     if (is_last && !is_kept) {
         *change = error ? MATRIX_FILES : MATRIX_FRAMES;

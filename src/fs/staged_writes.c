@@ -705,20 +705,31 @@ static int write_waiting(struct staging *staging, struct staged *staged,
     return error;
 }
 
+/* -EIO: what is before that which shall be written is not there any more. */
+static int enter_to_write(struct staging *staging, struct staged_writer *writer)
+{
+    int error = enter(staging, writer->staged);
+    if (!error && staging_has_lost(writer)) {
+        leave(staging, writer->staged);
+        error = -EIO;
+    }
+    return error;
+}
+
 int staging_write_dense(struct staging *staging, struct staged_writer *writer,
                         const struct view_bytes *bytes, size_t *written)
 {
     struct staged *staged = writer->staged;
     struct views *views = staged->views;
     enum view_kind view = staged->key.view;
-    if (staging_has_lost(writer)) /* what is before these bytes is not there any more */
+    if (staging_has_lost(writer))
         return -EIO;
     if (!atomic_load(&staged->waits)) {
         int error = view_write(views, view, staged->key.frame, bytes, written);
         if (error != -EINVAL || !may_collect(staging, staged, bytes))
             return error;
     }
-    int error = enter(staging, staged);
+    int error = enter_to_write(staging, writer);
     if (error)
         return error;
     error = is_collected(staged) ? -EINVAL : write_waiting(staging, staged, bytes, written);
@@ -743,7 +754,7 @@ bool staging_resize(struct staging *staging, struct staged_writer *writer, uint6
         return true;
     if (!is_collected(staged))
         return false;
-    *error = enter(staging, staged);
+    *error = enter_to_write(staging, writer);
     if (*error)
         return true;
     bool is_it = is_collected(staged);
@@ -805,11 +816,9 @@ int staging_write(struct staging *staging, struct staged_writer *writer, const v
 {
     struct staged *staged = writer->staged;
     uint64_t end;
-    if (staging_has_lost(writer)) /* what is before these bytes is not there any more */
-        return -EIO;
     if (__builtin_add_overflow(offset, n, &end))
         return -EFBIG;
-    int error = enter(staging, staged);
+    int error = enter_to_write(staging, writer);
     if (error)
         return error;
     error = staged->is_staged ? 0 : stage_present(staging, staged);

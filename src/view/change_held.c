@@ -22,9 +22,9 @@ int change_held(struct views *views, const struct view_hold *hold, int (*change)
     hold->end(hold->context);
     if (error != -EINTR || !is_over)
         return error;
-    log_warning("%s: %s: a frame that is replaced as a whole takes more than %d s, in which "
-                "nothing is committed: it is as "
-                "it was; write to frames/N.raw in place",
+    log_warning("%s: %s: replacing frames as a whole takes more than %d s, in which nothing is "
+                "committed, and is given "
+                "up; writing to frames/N.raw in place may take any time",
                 sfs_path(views->file), views->path, MOST_SECONDS);
     return -ETIMEDOUT;
 }

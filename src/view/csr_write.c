@@ -105,6 +105,7 @@ static int change_row(struct change_rows *change, uint64_t row)
     bool is_there = row < views->frames;
     int unread = is_there ? read_row(views, row, &now) : 0;
     bool is_read = is_there && !unread;
+    uint64_t room = bytes_of(views, &points) + (is_read ? bytes_of(views, &now) : 0);
     if (unread == -EINTR)
         error = unread;
     else if (is_read ? is_same(views, &points, &now) : !is_there && n == 0) {
@@ -112,7 +113,7 @@ static int change_row(struct change_rows *change, uint64_t row)
     } else {
         if (is_there)
             keep_row(change, row, &now);
-        error = sfs_make_room(views->dataset, change->bytes + bytes_of(views, &points));
+        error = sfs_make_room(views->dataset, room);
         if (!error)
             error = view_place_points(views, row, &points.defined, points.values);
         if (error == -EINTR && !interrupt_was_late())

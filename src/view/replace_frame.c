@@ -64,27 +64,34 @@ static int keep(struct views *views, uint64_t frame, size_t most_kept, struct ke
     return error;
 }
 
-/* Whether the frame holds what it did. */
-static bool is_restored(struct views *views, uint64_t frame, const struct kept *kept)
+static bool is_same(const struct kept *a, const struct kept *b)
+{
+    if (a->is_blank != b->is_blank || a->n != b->n ||
+        (a->n > 0 && memcmp(a->bytes, b->bytes, a->n) != 0))
+        return false;
+    if (!a->defined || !b->defined)
+        return !a->defined && !b->defined;
+    const struct view_head one = view_held_bytes(a->defined), other = view_held_bytes(b->defined);
+    return one.n == other.n && memcmp(one.bytes, other.bytes, one.n) == 0;
+}
+
+/* Whether the frame holds what it did; or an error, if that is not known. */
+static int is_restored(struct views *views, uint64_t frame, const struct kept *kept)
 {
     struct kept now;
-    if ((!kept->is_blank && !kept->bytes) || keep(views, frame, kept->n, &now) != 0)
-        return false;
-    bool is_same = now.is_blank == kept->is_blank && now.n == kept->n &&
-                   (now.n == 0 || memcmp(now.bytes, kept->bytes, now.n) == 0);
-    if (is_same && kept->defined) {
-        const struct view_head before = view_held_bytes(kept->defined);
-        const struct view_head defined = view_held_bytes(now.defined);
-        is_same =
-            defined.n == before.n && memcmp(defined.bytes, before.bytes, (size_t)before.n) == 0;
-    }
+    if (!kept->is_blank && !kept->bytes)
+        return -EFBIG;
+    int error = keep(views, frame, kept->n, &now);
+    if (error)
+        return error;
+    bool is_it = is_same(&now, kept);
     release(views, &now);
-    return is_same;
+    return is_it;
 }
 
 /* Chunks that were not changed may fail again, on a full disk; they come behind all that were changed, and nothing is
  * missing then. */
-static bool write_kept(struct views *views, uint64_t frame, const struct kept *kept)
+static int write_kept(struct views *views, uint64_t frame, const struct kept *kept)
 {
     size_t written;
     if (kept->is_blank)
@@ -104,12 +111,12 @@ static bool write_kept(struct views *views, uint64_t frame, const struct kept *k
 static void restore(struct views *views, uint64_t frame, const struct kept *kept)
 {
     UNINTERRUPTED();
-    bool is_done = write_kept(views, frame, kept);
-    if (!is_done && kept->defined) {
+    int is_done = write_kept(views, frame, kept);
+    if (is_done == 0 && kept->defined) {
         (void)view_truncate(views, VIEW_RAW, frame, 0);
         is_done = write_kept(views, frame, kept);
     }
-    if (!is_done)
+    if (is_done != 1)
         log_error("%s: %s: frame %llu was replaced in part", sfs_path(views->file), views->path,
                   (unsigned long long)frame);
 }
@@ -315,6 +322,17 @@ static int put_foreign(struct views *views, enum view_kind kind, uint64_t frame,
     return error;
 }
 
+static int set_or_erase(const struct replacement *replacement)
+{
+    struct views *views = replacement->views;
+    const struct view_content *content = replacement->content;
+    uint64_t frame = replacement->frame;
+    if (content->n > 0)
+        return view_set_defined(views, frame, content->bytes, content->n);
+    return frame < views_frames(views) ? view_truncate(views, replacement->kind, frame, 0)
+                                       : views_extend(views, frame + 1);
+}
+
 /* Which takes no long decoding. */
 static int put_defined(void *context)
 {
@@ -322,12 +340,16 @@ static int put_defined(void *context)
     struct views *views = replacement->views;
     const struct view_content *content = replacement->content;
     uint64_t frame = replacement->frame;
+    struct kept kept;
     if (content->n > 0 && replacement->kind == VIEW_VALUES && views->is_sparse)
         return put_values(views, frame, content);
-    if (content->n > 0)
-        return view_set_defined(views, frame, content->bytes, content->n);
-    return frame < views_frames(views) ? view_truncate(views, replacement->kind, frame, 0)
-                                       : views_extend(views, frame + 1);
+    bool is_new = frame >= views_frames(views);
+    int error = keep_present(views, frame, content->most_kept, content->n == 0, &kept);
+    if (error)
+        return error;
+    error = set_or_erase(replacement);
+    end_change(views, frame, is_new || error == -EINVAL, error, &kept);
+    return error;
 }
 
 int view_put(struct views *views, enum view_kind kind, uint64_t frame,

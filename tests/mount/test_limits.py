@@ -1073,3 +1073,36 @@ def test_a_close_that_takes_too_long_is_not_tried_again(mounts, tmp_path):
     line, = mount.log().splitlines()
     assert "more than 30 s" in line
     mount.unmount()
+
+
+@pytest.mark.parametrize("what", ["a new frame", "what is defined"])
+def test_a_rename_that_is_killed_is_all_or_nothing(mounts, tmp_path, what):
+    """Also in the midst of chunks that are very many."""
+    path, side = tmp_path / "a.h5", 1000
+    subprocess.run([BUILD / "sparsectl", "create", path, "tiny", "--dtype", "uint8", "--dims", f"1,{side},{side}",
+                    "--maxdims", f"inf,{side},{side}", "--chunk", "1,1,1"], check=True)
+    mount = mounts(path, "rw", "commit_interval=3600", expect_log=True)
+    frames = mount / "tiny/frames"
+    if what == "a new frame":
+        new = frames / "1.raw"
+        (frames / "new.tmp").write_bytes(b"\1" * side * side)
+    else:
+        new = frames / "0.defined"
+        (frames / "0.raw").write_bytes(b"\1" * side * side)
+        some = h5py.h5s.create_simple((side, side))
+        some.select_hyperslab((0, 0), (1, 1))
+        (frames / "new.tmp").write_bytes(some.encode())
+    before = new.read_bytes() if new.exists() else None
+    with subprocess.Popen([sys.executable, "-c", "import os, sys; os.rename(*sys.argv[1:])", frames / "new.tmp",
+                           new]) as rename:
+        try:
+            rename.wait(2)
+        except subprocess.TimeoutExpired:
+            rename.kill()
+    if not new.exists() or new.read_bytes() == before:
+        assert sorted(os.listdir(frames)) == ["0.defined", "0.raw", "new.tmp"]
+        assert (frames / "0.raw").read_bytes() == (b"\0" if what == "a new frame" else b"\1") * side * side
+    else:
+        assert not (frames / "new.tmp").exists()
+        shown = (frames / ("1.raw" if what == "a new frame" else "0.raw")).read_bytes()
+        assert shown == (b"\1" * side * side if what == "a new frame" else b"\1" + bytes(side * side - 1))
