@@ -205,9 +205,9 @@ static bool is_spared(struct cache *cache, struct chunk *chunk)
     return true;
 }
 
-/* Bare chunks, of which only the selection is left, are evicted last, until there are too many. They and those that cannot
- * be evicted are moved to the end of their queue, so that they are not looked at each time; and no more than MOST_MOVED:
- * all may be dirty, and none can be stored now. */
+/* Bare chunks, of which only the selection is left, are evicted last, until there are too many. They and those that
+ * cannot be evicted are moved to the end of their queue, so that they are not looked at each time; and no more than
+ * MOST_MOVED: all may be dirty, and none can be stored now. */
 static struct chunk *evictable_in(struct cache *cache, enum queue queue, bool *spared)
 {
     struct chunk *chunk, *next, *moved = NULL, *bare = NULL;
