@@ -103,7 +103,6 @@ int chunk_link(struct chunk *chunk, const struct chunk *old)
     return 0;
 }
 
-/* An encoder that has the old chunk stores it without the new changes: these stay dirty. */
 static void count_dirty(struct cache_dataset *dataset, int more)
 {
     dataset->n_dirty += (size_t)more;
@@ -112,6 +111,7 @@ static void count_dirty(struct cache_dataset *dataset, int more)
         dataset->cache->n_dirty_held += (size_t)more;
 }
 
+/* An encoder that has the old chunk stores it without the new changes: these stay dirty. */
 void chunk_mark_dirty(struct chunk *chunk, struct chunk *old)
 {
     struct cache *cache = chunk->dataset->cache;

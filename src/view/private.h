@@ -107,8 +107,9 @@ int view_set_points(struct views *views, uint64_t frame, const struct sfs_define
 void show_as_integers(struct views *views);
 void show_elements(const struct views *views, void *elements, uint64_t n);
 
-/* Calls a change of whole frames between the two functions of a hold, or without one (NULL). It can be interrupted, and
- * is after 30 seconds, in which it undoes what it did: -ETIMEDOUT, and the log says so. Errors of begin, or its own. */
+/* Calls a change of whole frames between the two functions of a hold, or without one (NULL). It is
+ * interrupted after 30 seconds, and has to undo what it did then: -ETIMEDOUT, and the log says so. Errors of begin, or
+ * its own. */
 int change_held(struct views *views, const struct view_hold *hold, int (*change)(void *context),
                 void *context);
 

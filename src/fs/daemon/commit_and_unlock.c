@@ -20,7 +20,7 @@ struct commits {
     atomic_bool has_changes;   /* since the last commit */
     struct view_hold hold;
     pthread_mutex_t lock;   /* guards what follows */
-    pthread_cond_t changed; /* of the next three */
+    pthread_cond_t changed; /* of what follows up to was_held */
     unsigned committing;    /* many share one commit */
     /* Who holds them and who commits take turns, so that neither is kept out by others that follow each other. */
     unsigned holding, waiting; /* or wait for that; for a commit */
