@@ -1078,7 +1078,7 @@ def test_a_close_that_takes_too_long_is_not_tried_again(mounts, tmp_path):
 @pytest.mark.parametrize("what", ["a new frame", "what is defined"])
 def test_a_rename_that_is_killed_is_all_or_nothing(mounts, tmp_path, what):
     """Also in the midst of chunks that are very many."""
-    path, side = tmp_path / "a.h5", 1000
+    path, side = tmp_path / "a.h5", 1600 if what == "a new frame" else 1000
     subprocess.run([BUILD / "sparsectl", "create", path, "tiny", "--dtype", "uint8", "--dims", f"1,{side},{side}",
                     "--maxdims", f"inf,{side},{side}", "--chunk", "1,1,1"], check=True)
     mount = mounts(path, "rw", "commit_interval=3600", expect_log=True)
