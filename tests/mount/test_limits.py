@@ -724,7 +724,8 @@ def create_frames(path, name, side):
 
 
 RENAME = """
-import os, resource, sys
+import os, resource, signal, sys
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # what a shell starts in the background ignores it
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 with open(sys.argv[1] + ".tmp", "wb") as file:
     file.write(sys.stdin.buffer.read())
