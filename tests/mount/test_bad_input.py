@@ -287,6 +287,16 @@ def test_damaged_group_is_not_an_empty_one(mounts, tmp_path):
         mount.unmount()
 
 
+def can_be_listed(path, group):
+    """Whether libhdf5 does not take the group for damaged: releases differ."""
+    with h5py.File(path) as f:
+        try:
+            list(f[group])
+        except RuntimeError:
+            return False
+    return True
+
+
 @pytest.mark.parametrize("name", [b"\0\0\0\0\0", b"a/c/e"])
 @pytest.mark.parametrize("options", ["ro", "rw", "ro,follow", "ro,hdf5=inside"])
 def test_links_without_a_name_are_left_out(mounts, tmp_path, name, options):
@@ -299,9 +309,14 @@ def test_links_without_a_name_are_left_out(mounts, tmp_path, name, options):
     at = content.index(b"abcde")
     assert content.count(b"abcde") == 1
     path.write_bytes(content[:at] + name + content[at + 5:])
+    listed = can_be_listed(path, "group")
     mount = mounts(path, options, expect_log=True)
-    assert set(os.listdir(mount / "group")) == {"good", "other"}
-    assert "their names are empty, or have a slash" in mount.log()
+    if listed:
+        assert set(os.listdir(mount / "group")) == {"good", "other"}
+        assert "their names are empty, or have a slash" in mount.log()
+    else:
+        with pytest.raises(OSError, match="Input/output error"):
+            os.listdir(mount / "group")
     assert (mount / "group/good/frames").is_dir()
 
 
