@@ -482,8 +482,8 @@ SFS_API int sfs_attributes(struct sfs_file *file, uint64_t address,
 SFS_API void sfs_attributes_free(struct sfs_attributes *attributes);
 
 /* Copies all attributes of an object to another that is not a sparse dataset. -EEXIST: one is there
- * already. Those that mean nothing elsewhere (references), are too large or cannot be read are left
- * out, and the log says so. */
+ * already. Those that mean nothing elsewhere (references), are too large or are of a kind that libhdf5
+ * cannot read are left out, and the log says so; an error of a disk is one, and leaves none. */
 SFS_API int sfs_attributes_copy(struct sfs_file *to, uint64_t to_address, struct sfs_file *from,
                                 uint64_t from_address);
 

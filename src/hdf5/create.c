@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/box.h"
+#include "common/growing_array.h"
 #include "common/log.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
@@ -267,7 +268,11 @@ static int create_id(struct hdf5 *hdf5, const char *path, const struct hdf5_crea
 struct copying {
     hid_t to;
     const char *path; /* for messages */
+    char **copied;    /* names, to be removed if one cannot be copied */
+    size_t n_copied, room;
 };
+
+/* -EOPNOTSUPP here: libhdf5 cannot do it, and will not another time; -EIO is an error of a disk. */
 
 /* Copies elements in the form in which they stand in memory, so that strings of variable length go
  * along. */
@@ -276,7 +281,7 @@ static int copy_elements(hid_t from, hid_t to, hid_t type, hid_t space)
     hssize_t n = H5Sget_simple_extent_npoints(space);
     uint64_t bytes;
     if (n < 0)
-        return library_failed(-EIO);
+        return library_failed(-EOPNOTSUPP);
     if (n == 0)
         return 0;
     if (!box_product(&(uint64_t){(uint64_t)n}, 1, H5Tget_size(type), &bytes) ||
@@ -287,9 +292,9 @@ static int copy_elements(hid_t from, hid_t to, hid_t type, hid_t space)
         return -ENOMEM;
     int error = 0;
     if (H5Aread(from, type, elements) < 0) {
-        error = library_failed(-EIO);
+        error = library_failed(-EOPNOTSUPP);
     } else {
-        error = H5Awrite(to, type, elements) < 0 ? library_failed(-EIO) : 0;
+        error = H5Awrite(to, type, elements) < 0 ? library_failed(-EOPNOTSUPP) : 0;
         text_reclaim(type, (hsize_t)n, elements);
     }
     free(elements);
@@ -316,12 +321,12 @@ static int copy_attribute(hid_t from, const char *name, hid_t object)
     hid_t type = stored < 0 ? H5I_INVALID_HID : plain_type(stored);
     int error = 0;
     if (type < 0 || space < 0 || acpl < 0)
-        error = library_failed(-EIO);
+        error = library_failed(-EOPNOTSUPP);
     else if (H5Tdetect_class(type, H5T_REFERENCE) > 0)
         error = library_failed_because(-EOPNOTSUPP, "references mean nothing elsewhere");
     if (!error) {
         to = H5Acreate2(object, name, type, space, acpl, H5P_DEFAULT);
-        error = to < 0 ? library_failed(-EIO) : copy_elements(from, to, type, space);
+        error = to < 0 ? library_failed(-EOPNOTSUPP) : copy_elements(from, to, type, space);
     }
     if (to >= 0) {
         H5Aclose(to);
@@ -344,8 +349,8 @@ static int copy_or_leave_out(hid_t from, const char *name, void *context)
     const struct copying *copying = context;
     if (!strcmp(name, SELECTION_VERSION)) /* says how the original is written */
         return 0;
-    int error = from < 0 ? library_failed(-EIO) : copy_attribute(from, name, copying->to);
-    if (error == -EOPNOTSUPP || error == -EFBIG || error == -EIO) {
+    int error = from < 0 ? library_failed(-EOPNOTSUPP) : copy_attribute(from, name, copying->to);
+    if (error == -EOPNOTSUPP || error == -EFBIG) {
         log_warning("%s: attribute %s is left out: %s", copying->path, name, hdf5_error());
         error = 0;
     }
@@ -355,11 +360,34 @@ static int copy_or_leave_out(hid_t from, const char *name, void *context)
 /* libhdf5 cannot tell that from other errors. */
 static int copy_new_attribute(hid_t from, const char *name, void *context)
 {
-    const struct copying *copying = context;
+    struct copying *copying = context;
     htri_t exists = H5Aexists(copying->to, name);
     if (exists > 0)
         return library_failed_because(-EEXIST, "an attribute is there already");
-    return exists < 0 ? library_failed(-EIO) : copy_or_leave_out(from, name, context);
+    if (exists < 0)
+        return library_failed(-EIO);
+    char **grown = room_for_one(copying->copied, copying->n_copied, &copying->room, sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    copying->copied = grown;
+    grown[copying->n_copied] = strdup(name);
+    if (!grown[copying->n_copied])
+        return -ENOMEM;
+    copying->n_copied++;
+    return copy_or_leave_out(from, name, context);
+}
+
+/* All of them, or none. */
+static void end_copying(struct copying *copying, bool keep)
+{
+    for (size_t i = 0; i < copying->n_copied; i++) {
+        char *name = copying->copied[i];
+        if (!keep && H5Aexists(copying->to, name) > 0 && H5Adelete(copying->to, name) < 0)
+            log_error("%s: attribute %s, one of several to be copied, stays: %s", copying->path,
+                      name, (library_failed(-EIO), hdf5_error()));
+        free(name);
+    }
+    free(copying->copied);
 }
 
 int local_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, uint64_t of)
@@ -369,6 +397,7 @@ int local_copy_attributes(struct hdf5 *to, uint64_t object, struct hdf5 *from, u
                               .path = store_path(to->store)};
     int error = copying.to < 0 ? library_failed(-EIO)
                                : attributes_each(from, of, copy_new_attribute, &copying);
+    end_copying(&copying, !error);
     if (copying.to >= 0)
         H5Oclose(copying.to);
     return library_leave_with(error);
