@@ -42,7 +42,7 @@ size_t cache_chunk_limit(const struct cache *cache);
 void cache_set_policy(struct cache *cache, enum sfs_policy policy);
 
 /* The memory limit, and changing it. Clean chunks without pins are evicted at once as far as
- * needed, unless many dirty ones are in front of them; everything else when memory is wanted. Never waits. */
+ * needed, everything else when memory is wanted. Never waits. */
 size_t cache_limit(const struct cache *cache);
 void cache_set_limit(struct cache *cache, size_t limit);
 

@@ -40,9 +40,9 @@ void chunk_unlink(struct chunk *chunk)
     struct cache *cache = chunk->dataset->cache;
     forget_bare(chunk);
     HASH_DELETE(hh, chunk->dataset->chunks, chunk);
-    policy_remove(cache, chunk);
     if (chunk->dirty)
         chunk_mark_clean(chunk);
+    policy_remove(cache, chunk);
     chunk->gone = true;
     cache->n_chunks--;
 }
@@ -122,6 +122,7 @@ void chunk_mark_dirty(struct chunk *chunk, struct chunk *old)
     else
         chunk->dirty_since = ++cache->changes;
     chunk->dirty = true;
+    policy_dirty(cache, chunk);
     cache->dirty_bytes += chunk->entry_bytes + chunk->form_bytes;
     if (keeps_place)
         DL_REPLACE_ELEM2(cache->dirty, old, chunk, dirty_prev, dirty_next);
@@ -145,6 +146,7 @@ void chunk_mark_clean(struct chunk *chunk)
     count_dirty(chunk->dataset, -1);
     cache->dirty_bytes -= chunk->entry_bytes + chunk->form_bytes;
     DL_DELETE2(cache->dirty, chunk, dirty_prev, dirty_next);
+    policy_clean(cache, chunk);
     if (!cache->dirty)
         cache->encode_room = 0;
 }

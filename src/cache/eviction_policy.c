@@ -13,7 +13,10 @@
  * and would still be there if its queue had been larger (Megiddo and Modha, "ARC", 2003).
  *
  * Besides there are LRU, which has one queue, and S3-FIFO (Yang and others, 2023), which counts
- * uses instead of moving chunks: bench/policies.c compares them. */
+ * uses instead of moving chunks: bench/policies.c compares them.
+ *
+ * Dirty chunks belong to a queue and count in its size, but wait outside of it until they are clean, and then
+ * enter its end: there may be millions of them, and none that can be stored now. */
 #include <errno.h>
 #include <stdlib.h>
 #include <utlist.h>
@@ -33,7 +36,7 @@
 #define MOST_USES 3 /* that S3-FIFO counts... */
 #define MANY_USES 2 /* ...and by which a new chunk gets into the main queue */
 
-#define MOST_MOVED 256 /* chunks, in search of one */
+#define MOST_MOVED 256 /* chunks, in search of a better one than has been found */
 
 #define GHOST_LIMITS 4                 /* ghosts are of chunks that take so many times the limit */
 #define GHOST_BYTES  ((size_t)8 << 10) /* of the limit for each */
@@ -143,23 +146,27 @@ static bool take_ghost(struct cache *cache, const struct chunk *chunk)
 
 /* ---- Queues ---- */
 
-static void enter(struct cache *cache, struct chunk *chunk, enum queue queue)
+static void enter(struct cache *cache, struct chunk *chunk)
 {
-    chunk->queue = queue;
-    DL_APPEND(cache->queues[queue], chunk);
-    cache->queue_bytes[queue] += chunk->entry_bytes + chunk->form_bytes;
+    DL_APPEND(cache->queues[chunk->queue], chunk);
+    chunk->is_queued = true;
 }
 
 static void leave(struct cache *cache, struct chunk *chunk)
 {
-    DL_DELETE(cache->queues[chunk->queue], chunk);
-    cache->queue_bytes[chunk->queue] -= chunk->entry_bytes + chunk->form_bytes;
+    if (chunk->is_queued)
+        DL_DELETE(cache->queues[chunk->queue], chunk);
+    chunk->is_queued = false;
 }
 
 static void move(struct cache *cache, struct chunk *chunk, enum queue queue)
 {
+    size_t bytes = chunk->entry_bytes + chunk->form_bytes;
     leave(cache, chunk);
-    enter(cache, chunk, queue);
+    cache->queue_bytes[chunk->queue] -= bytes;
+    chunk->queue = queue;
+    cache->queue_bytes[queue] += bytes;
+    enter(cache, chunk);
 }
 
 void policy_add(struct cache *cache, struct chunk *chunk, const struct chunk *old)
@@ -170,20 +177,33 @@ void policy_add(struct cache *cache, struct chunk *chunk, const struct chunk *ol
     else if (cache->policy != SFS_POLICY_LRU && (chunk->passing || !take_ghost(cache, chunk)))
         queue = QUEUE_NEW;
     chunk->uses = old ? old->uses : 0;
-    enter(cache, chunk, queue);
+    chunk->queue = queue;
+    cache->queue_bytes[queue] += chunk->entry_bytes + chunk->form_bytes;
+    enter(cache, chunk);
 }
 
 void policy_remove(struct cache *cache, struct chunk *chunk)
 {
     leave(cache, chunk);
+    cache->queue_bytes[chunk->queue] -= chunk->entry_bytes + chunk->form_bytes;
+}
+
+void policy_dirty(struct cache *cache, struct chunk *chunk)
+{
+    leave(cache, chunk);
+}
+
+void policy_clean(struct cache *cache, struct chunk *chunk)
+{
+    enter(cache, chunk);
 }
 
 void policy_touch(struct cache *cache, struct chunk *chunk)
 {
-    if (cache->policy != SFS_POLICY_S3_FIFO)
+    if (cache->policy == SFS_POLICY_S3_FIFO)
+        chunk->uses += chunk->uses < MOST_USES;
+    else if (chunk->is_queued)
         move(cache, chunk, chunk->queue);
-    else if (chunk->uses < MOST_USES)
-        chunk->uses++;
 }
 
 void policy_resized(struct cache *cache, const struct chunk *chunk, size_t bytes)
@@ -206,8 +226,8 @@ static bool is_spared(struct cache *cache, struct chunk *chunk)
 }
 
 /* Bare chunks, of which only the selection is left, are evicted last, until there are too many. They and those that
- * cannot be evicted are moved to the end of their queue, so that they are not looked at each time; and no more than
- * MOST_MOVED: all may be dirty, and none can be stored now. */
+ * cannot be evicted are moved to the end of their queue, so that they are not looked at each time. Those are few
+ * (in use just now), these may be very many: with one found, no more than MOST_MOVED are looked at. */
 static struct chunk *evictable_in(struct cache *cache, enum queue queue, bool *spared)
 {
     struct chunk *chunk, *next, *moved = NULL, *bare = NULL;
@@ -216,7 +236,7 @@ static struct chunk *evictable_in(struct cache *cache, enum queue queue, bool *s
     DL_FOREACH_SAFE (cache->queues[queue], chunk, next) {
         if (chunk == moved)
             break;
-        bool is_evictable = chunk_is_free(chunk) && !chunk->dirty;
+        bool is_evictable = chunk_is_free(chunk);
         if (is_evictable && is_spared(cache, chunk)) {
             *spared = true;
             continue;
@@ -227,7 +247,7 @@ static struct chunk *evictable_in(struct cache *cache, enum queue queue, bool *s
             bare = chunk;
         moved = moved ? moved : chunk;
         move(cache, chunk, queue);
-        if (++n_moved == MOST_MOVED)
+        if (++n_moved >= MOST_MOVED && bare)
             break;
     }
     return bare;

@@ -27,7 +27,7 @@
  * Invariants, under cache->lock:
  *  - a chunk is in its dataset's table and in one of the queues (eviction_policy.c), or it is gone and known
  *    only to those who have pinned it; a dirty one is LOADED, open or packed (of a dense dataset:
- *    or dense), and in the dirty list;
+ *    or dense), and in the dirty list instead of a queue;
  *  - an open chunk that is not gone is dirty;
  *  - a chunk is not evicted while it is pinned, changing (as every LOADING one is) or being encoded;
  *  - only the thread that has set `changing` adds parts to a chunk, replaces it, condenses it, or
@@ -64,7 +64,7 @@ enum chunk_state { CHUNK_LOADING, CHUNK_ABSENT, CHUNK_LOCATED, CHUNK_LOADED, CHU
     16 /* values, or the selection if the values are read in parts (read_unfiltered_values.c) */
 #define PASSING 32 /* scan: the chunk is not to stay in the cache */
 
-/* Queues of chunks, next victim first (eviction_policy.c). */
+/* Queues of chunks that are not dirty, next victim first (eviction_policy.c). */
 enum queue { QUEUE_NEW, QUEUE_MAIN, QUEUES };
 
 /* The bytes that a chunk was decoded from, if others may write them (revalidate.c). */
@@ -80,12 +80,13 @@ struct chunk {
     struct chunk *prev, *next;             /* in its queue */
     struct chunk *dirty_prev, *dirty_next; /* list of dirty chunks, longest dirty first */
     struct cache_dataset *dataset;
-    enum chunk_state state; /* constant once it is not LOADING */
-    int error;              /* CHUNK_FAILED */
-    bool was_open;          /* constant: its form must be read under its stripe, unless... */
-    bool open;              /* ...this has become false */
-    bool gone;              /* removed from the table */
-    enum queue queue;
+    enum chunk_state state;  /* constant once it is not LOADING */
+    int error;               /* CHUNK_FAILED */
+    bool was_open;           /* constant: its form must be read under its stripe, unless... */
+    bool open;               /* ...this has become false */
+    bool gone;               /* removed from the table */
+    enum queue queue;        /* that it belongs to... */
+    bool is_queued;          /* ...and is in */
     unsigned uses;           /* eviction_policy.c */
     bool passing;            /* evicted with its last pin */
     bool in_parts;           /* constant once it is not LOADING: its values are read in parts... */
@@ -162,8 +163,8 @@ struct cache {
     pthread_cond_t wanted;  /* encoders: there may be something to do */
     enum sfs_policy policy;
     struct chunk *queues[QUEUES];
-    size_t queue_bytes[QUEUES];
-    struct ghost *ghosts; /* history: chunks that were evicted from the new queue */
+    size_t queue_bytes[QUEUES]; /* with the dirty chunks that belong to each */
+    struct ghost *ghosts;       /* history: chunks that were evicted from the new queue */
     size_t n_ghosts;
     uint64_t ghost_clock[QUEUES]; /* bytes evicted from each so far */
     size_t new_share;             /* target share of the new queue, bytes */
@@ -211,6 +212,10 @@ void policy_set_limit(struct cache *cache);
 /* A chunk is put into the table: a new one, or into the place of another. */
 void policy_add(struct cache *cache, struct chunk *chunk, const struct chunk *old);
 void policy_remove(struct cache *cache, struct chunk *chunk);
+
+/* A chunk has become dirty, and cannot be evicted, or clean. */
+void policy_dirty(struct cache *cache, struct chunk *chunk);
+void policy_clean(struct cache *cache, struct chunk *chunk);
 
 /* A hit. */
 void policy_touch(struct cache *cache, struct chunk *chunk);

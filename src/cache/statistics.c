@@ -22,6 +22,9 @@ static uint64_t all_used_bytes(const struct cache *cache)
             bytes += used_bytes(chunk);
         }
     }
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next) {
+        bytes += used_bytes(chunk);
+    }
     return bytes;
 }
 

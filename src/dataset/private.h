@@ -231,7 +231,8 @@ struct call {
 };
 
 /* Until the end of the block the dims are constant; calls may be nested. CHANGING: the block also
- * changes elements. PATCHING: it changes parts of elements, and excludes all other changes. */
+ * changes elements. PATCHING: what it writes depends on what it has found, such as the other parts of
+ * an element, and it excludes all other changes. PATCHING_IF: one or the other. */
 #define USING(dataset)                                                                             \
     FOLLOWED((dataset)->file);                                                                     \
     __attribute__((cleanup(use_end))) struct call call;                                            \
@@ -247,6 +248,10 @@ struct call {
 #define PATCHING(dataset)                                                                          \
     USING(dataset);                                                                                \
     __attribute__((cleanup(change_end), unused)) struct use *changing = patch_begin(&(dataset)->use)
+#define PATCHING_IF(dataset, patches)                                                              \
+    USING(dataset);                                                                                \
+    __attribute__((cleanup(change_end), unused)) struct use *changing =                            \
+        (patches) ? patch_begin(&(dataset)->use) : change_begin(&(dataset)->use)
 void use_begin(struct use *use, struct call *call);
 bool use_try_begin(struct use *use, struct call *call); /* false: it would wait */
 void use_end(struct call *call);

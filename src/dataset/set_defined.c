@@ -117,7 +117,7 @@ int sfs_set_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                     const struct sfs_defined *defined)
 {
     WRITING(dataset->file);
-    CHANGING(dataset);
+    PATCHING(dataset); /* what is written between finding and defining would be lost */
     struct box box;
     uint64_t elements;
     if (!dataset_has_undefined(dataset))

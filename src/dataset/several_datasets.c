@@ -39,6 +39,16 @@ static int compare(const void *a, const void *b)
     return left_at < right_at ? -1 : left_at > right_at;
 }
 
+/* Whether writing keeps members of elements of the dataset of the i-th in order, which is the first that has it. */
+static bool patches(const struct many *many, size_t i)
+{
+    const struct sfs_dataset *dataset = many->order[i]->io->dataset;
+    for (; i < many->n && many->order[i]->io->dataset == dataset; i++)
+        if (transfer_keeps_members(dataset, many->order[i]->io->type))
+            return true;
+    return false;
+}
+
 /* Holds the dims of all datasets until many_end. */
 static void begin_calls(struct many *many, bool changes)
 {
@@ -48,7 +58,8 @@ static void begin_calls(struct many *many, bool changes)
         part->is_first = i == 0 || many->order[i - 1]->io->dataset != part->io->dataset;
         if (part->is_first) {
             use_begin(use, &part->call);
-            part->changing = changes ? change_begin(use) : NULL;
+            if (changes)
+                part->changing = patches(many, i) ? patch_begin(use) : change_begin(use);
         }
         many->n_begun++;
     }

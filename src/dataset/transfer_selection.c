@@ -92,6 +92,11 @@ static bool is_of_type(const struct sfs_dataset *dataset, const struct sfs_encod
     return hdf5_type_equal(&owner, type, &dataset->info.encoded_type);
 }
 
+bool transfer_keeps_members(const struct sfs_dataset *dataset, const struct sfs_encoded *type)
+{
+    return type && dataset->info.type.class == SFS_COMPOUND && !is_of_type(dataset, type);
+}
+
 /* Decodes a selection of a dataspace of these dims; space NULL: all. */
 static int take_selection(const struct sfs_dataset *dataset, const char *what,
                           const struct sfs_encoded *space, int rank, const uint64_t *dims,
@@ -398,7 +403,7 @@ int sfs_dataset_write(struct sfs_dataset *dataset, const struct sfs_encoded *typ
                       const void *buffer)
 {
     WRITING(dataset->file);
-    CHANGING(dataset);
+    PATCHING_IF(dataset, transfer_keeps_members(dataset, type));
     struct transfer transfer;
     int error = writing.error ? writing.error : dataset_check_writable(dataset);
     if (!error)

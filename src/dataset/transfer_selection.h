@@ -25,6 +25,9 @@ void transfer_close(struct transfer *transfer); /* NULL is fine */
 int transfer_check_read(const struct transfer *transfer);
 int transfer_check_write(const struct transfer *transfer);
 
+/* Whether writing elements of this datatype (NULL: the dataset's) may keep members as they are found there. */
+bool transfer_keeps_members(const struct sfs_dataset *dataset, const struct sfs_encoded *type);
+
 int transfer_read(struct transfer *transfer);
 int transfer_write(struct transfer *transfer);
 

@@ -750,10 +750,78 @@ static void a_full_disk_loses_nothing(void **state)
     assert_true(failures > 0);
 }
 
+static void create_frames(const char *path, struct sfs_dataset_create *create, int i)
+{
+    void *type = NULL;
+    assert_int_equal(sfs_type_encode("<u4", &type, &create->type.n), 0);
+    create->type.bytes = type;
+    assert_int_equal(sfs_dataset_create(all.file, path, create, &frames[i]), 0);
+    free(type);
+}
+
+/* Thousands of small chunks that cannot be stored, and 10 MiB that are read beside them. */
+static void the_limit_holds_beside_what_cannot_be_stored(void **state)
+{
+    (void)state;
+    enum { LIMIT = 4 << 20, SMALL = 2000 };
+    static uint32_t elements[SIDE * SIDE], small[SMALL], found[SMALL];
+    struct sfs_options options = {
+        .replace = true, .writable = true, .cache_size = LIMIT, .workers = 1};
+    struct sfs_dataset_create of_small = {
+        .rank = 1, .dims = {SMALL}, .max_dims = {SMALL}, .chunk_dims = {1}};
+    struct sfs_dataset_create of_large = {.rank = 3,
+                                          .dims = {FRAMES, SIDE, SIDE},
+                                          .max_dims = {FRAMES, SIDE, SIDE},
+                                          .chunk_dims = {1, SIDE, SIDE},
+                                          .is_dense = true,
+                                          .n_filters = {0, 2},
+                                          .filters = {NULL, shuffle_deflate}};
+    struct sfs_slab frame = {.rank = 3, .count = {1, SIDE, SIDE}};
+    struct sfs_slab row = {.rank = 1, .count = {SMALL}};
+    struct stat st;
+    log_quietly();
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(sfs_create(PATH, &options, &all.file), 0);
+    create_frames("/small", &of_small, 0);
+    create_frames("/large", &of_large, 1);
+    for (frame.start[0] = 0; frame.start[0] < FRAMES; frame.start[0]++)
+        assert_int_equal(sfs_write(frames[1], &frame, elements), 0);
+    sfs_dataset_close(frames[1]);
+    sfs_dataset_close(frames[0]);
+    assert_int_equal(sfs_close(all.file), 0);
+
+    assert_int_equal(sfs_open(PATH, &options, &all.file), 0);
+    for (int i = 0; i < 2; i++) {
+        uint64_t address;
+        const char *path = i ? "/large" : "/small";
+        assert_int_equal(sfs_find(all.file, sfs_root(all.file), path, &address), 0);
+        assert_int_equal(sfs_dataset_open(all.file, address, path, &frames[i]), 0);
+    }
+    assert_int_equal(stat(PATH, &st), 0);
+    limit_files((rlim_t)st.st_size);
+    random_fill(small, sizeof(small));
+    assert_int_equal(sfs_write(frames[0], &row, small), 0);
+    assert_true(is_full(sfs_flush(all.file)));
+    for (frame.start[0] = 0; frame.start[0] < FRAMES; frame.start[0]++) {
+        assert_int_equal(sfs_read(frames[1], &frame, 0, elements, sizeof(elements)), 0);
+        assert_in_range(statistics().cache_bytes, 1, LIMIT);
+    }
+    assert_in_range(statistics().cache_dirty_bytes, SMALL * sizeof(*small), LIMIT);
+    limit_files(RLIM_INFINITY);
+    assert_int_equal(sfs_flush(all.file), 0);
+    assert_int_equal(statistics().cache_dirty_bytes, 0);
+    assert_int_equal(sfs_read(frames[0], &row, 0, found, sizeof(found)), 0);
+    assert_memory_equal(found, small, sizeof(small));
+    for (int i = 0; i < 2; i++)
+        sfs_dataset_close(frames[i]);
+    assert_int_equal(sfs_close(all.file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
           cmocka_unit_test(counting_and_small_writes_encode_nothing),
           cmocka_unit_test(much_that_is_dirty_is_encoded_without_a_flush),
           cmocka_unit_test(values_go_before_selections),
           cmocka_unit_test(many_threads_lose_nothing),
           cmocka_unit_test(the_limit_holds_while_all_is_written),
-          cmocka_unit_test(a_full_disk_loses_nothing))
+          cmocka_unit_test(a_full_disk_loses_nothing),
+          cmocka_unit_test(the_limit_holds_beside_what_cannot_be_stored))

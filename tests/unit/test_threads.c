@@ -1,12 +1,16 @@
 /* One sparse dataset written, erased, read, listed and flushed by several threads at once under a
- * small cache: no element is lost, torn, or older than it was. */
+ * small cache: no element is lost, torn, or older than it was. And changes that depend on what they
+ * find, where another thread writes in their midst. */
 #include "support.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataset/private.h"
+#include "hdf5/hdf5.h"
 #include "sparsefs/sparsefs.h"
 
 #define PATH    "threads.h5"
@@ -255,5 +259,181 @@ static void parts_of_elements_are_not_lost(void **state)
     assert_int_equal(sfs_close(shared.file), 0);
 }
 
+/* ---- Changes that depend on what they find ---- */
+
+#define PAIRS 64
+
+static struct {
+    int (*write)(void);
+    atomic_bool is_due;
+    pthread_t thread;
+    sem_t told; /* it has written, or waits until it may */
+} other;
+
+static bool tell(void *unused)
+{
+    (void)unused;
+    sem_post(&other.told);
+    return false;
+}
+
+static void *write_meanwhile(void *unused)
+{
+    sfs_set_interrupt(tell, NULL);
+    expect(other.write() == 0);
+    sem_post(&other.told);
+    return unused;
+}
+
+/* In the midst of a change another thread writes, if it can. */
+static void let_other_write(void)
+{
+    if (!atomic_exchange(&other.is_due, false))
+        return;
+    start_thread(&other.thread, write_meanwhile, NULL);
+    sem_wait(&other.told);
+}
+
+int __real_hdf5_convert(const struct sfs_encoded *from, const struct sfs_encoded *to, size_t n,
+                        void *buffer, void *background);
+int __wrap_hdf5_convert(const struct sfs_encoded *from, const struct sfs_encoded *to, size_t n,
+                        void *buffer, void *background);
+
+/* By then what is kept of the elements has been read. */
+int __wrap_hdf5_convert(const struct sfs_encoded *from, const struct sfs_encoded *to, size_t n,
+                        void *buffer, void *background)
+{
+    let_other_write();
+    return __real_hdf5_convert(from, to, n, buffer, background);
+}
+
+int __real_dataset_write_values(struct sfs_dataset *dataset, const struct box *box,
+                                const struct sfs_defined *defined, const void *values);
+int __wrap_dataset_write_values(struct sfs_dataset *dataset, const struct box *box,
+                                const struct sfs_defined *defined, const void *values);
+
+/* By then what is to become defined is known. */
+int __wrap_dataset_write_values(struct sfs_dataset *dataset, const struct box *box,
+                                const struct sfs_defined *defined, const void *values)
+{
+    let_other_write();
+    return __real_dataset_write_values(dataset, box, defined, values);
+}
+
+/* Makes a change, in the midst of which another thread writes. */
+static void expect_both(int (*change)(void), int (*write)(void))
+{
+    other.write = write;
+    assert_int_equal(sem_init(&other.told, 0, 0), 0);
+    atomic_store(&other.is_due, true);
+    assert_int_equal(change(), 0);
+    assert_false(atomic_load(&other.is_due));
+    pthread_join(other.thread, NULL);
+    sem_destroy(&other.told);
+    assert_int_equal(atomic_load(&shared.failures), 0);
+}
+
+static const struct sfs_slab every = {.rank = 2, .count = {ROWS, COLUMNS}};
+
+static int define_all(void)
+{
+    struct sfs_interval all[2] = {{0, 0}, {0, (uint64_t)ROWS * COLUMNS}};
+    return sfs_set_defined(shared.dataset, &every,
+                           &(struct sfs_defined){1, all, (uint64_t)ROWS * COLUMNS});
+}
+
+static int write_all(void)
+{
+    static uint64_t values[ROWS][COLUMNS];
+    for (uint64_t i = 0; i < (uint64_t)ROWS * COLUMNS; i++)
+        values[i / COLUMNS][i % COLUMNS] = i + 1;
+    return sfs_write(shared.dataset, &every, values);
+}
+
+static void what_becomes_defined_is_not_lost(void **state)
+{
+    (void)state;
+    static uint64_t values[ROWS][COLUMNS];
+    create(0, false);
+    expect_both(define_all, write_all);
+    assert_int_equal(sfs_read(shared.dataset, &every, 0, values, sizeof(values)), 0);
+    for (uint64_t i = 0; i < (uint64_t)ROWS * COLUMNS; i++)
+        assert_int_equal(values[i / COLUMNS][i % COLUMNS], i + 1);
+    sfs_dataset_close(shared.dataset);
+    assert_int_equal(sfs_close(shared.file), 0);
+}
+
+static const struct sfs_slab pairs = {.rank = 1, .count = {PAIRS}};
+
+static void encode_type(const char *text, struct sfs_encoded *type)
+{
+    void *bytes = NULL;
+    expect(sfs_type_encode(text, &bytes, &type->n) == 0);
+    type->bytes = bytes;
+}
+
+static int write_member(const char *text, int32_t value, bool many)
+{
+    int32_t values[PAIRS];
+    struct sfs_encoded type;
+    for (size_t i = 0; i < PAIRS; i++)
+        values[i] = value;
+    encode_type(text, &type);
+    struct sfs_io io = {.dataset = shared.dataset, .type = &type, .from = values};
+    int error = many ? sfs_write_many(&io, 1)
+                     : sfs_dataset_write(shared.dataset, &type, NULL, NULL, values);
+    free((void *)type.bytes);
+    return error;
+}
+
+static int write_first(void)
+{
+    return write_member("{a:int32}", 1, false);
+}
+
+static int write_first_of_many(void)
+{
+    return write_member("{a:int32}", 1, true);
+}
+
+static int write_second(void)
+{
+    return write_member("{b:int32}", 2, false);
+}
+
+static void create_pairs(bool is_dense)
+{
+    struct sfs_options options = {.replace = true};
+    struct sfs_dataset_create create = {.rank = 1,
+                                        .dims = {PAIRS},
+                                        .max_dims = {PAIRS},
+                                        .chunk_dims = {PAIRS / 2},
+                                        .is_dense = is_dense};
+    encode_type("{a:int32,b:int32}", &create.type);
+    assert_int_equal(sfs_create(PATH, &options, &shared.file), 0);
+    assert_int_equal(sfs_dataset_create(shared.file, "/x", &create, &shared.dataset), 0);
+    free((void *)create.type.bytes);
+}
+
+static void members_are_not_lost(void **state)
+{
+    (void)state;
+    int (*const changes[])(void) = {write_first, write_first_of_many};
+    for (size_t i = 0; i < 2 * COUNT(changes); i++) {
+        int32_t values[PAIRS][2];
+        create_pairs(i / COUNT(changes));
+        expect_both(changes[i % COUNT(changes)], write_second);
+        assert_int_equal(sfs_read(shared.dataset, &pairs, 0, values, sizeof(values)), 0);
+        for (size_t k = 0; k < PAIRS; k++) {
+            assert_int_equal(values[k][0], 1);
+            assert_int_equal(values[k][1], 2);
+        }
+        sfs_dataset_close(shared.dataset);
+        assert_int_equal(sfs_close(shared.file), 0);
+    }
+}
+
 TEST_MAIN(cmocka_unit_test(threads_do_not_lose_each_others_elements),
-          cmocka_unit_test(parts_of_elements_are_not_lost))
+          cmocka_unit_test(parts_of_elements_are_not_lost),
+          cmocka_unit_test(what_becomes_defined_is_not_lost),
+          cmocka_unit_test(members_are_not_lost))
