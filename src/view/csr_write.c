@@ -114,6 +114,7 @@ static int change_row(struct change_rows *change, uint64_t row)
         if (is_there)
             keep_row(change, row, &now);
         error = sfs_make_room(views->dataset, room);
+        rows->csr->has_begun |= !error;
         if (!error)
             error = view_place_points(views, row, &points.defined, points.values);
         if (error == -EINTR && !interrupt_was_late())
@@ -164,7 +165,7 @@ static int change_rows(void *context)
     int error = 0;
     for (uint64_t row = 0; row < change->rows->n_rows && !error; row++)
         error = change_row(change, row);
-    if (error && error != -EROFS && error != -EBUSY)
+    if (error)
         undo(change);
     return error;
 }

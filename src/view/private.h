@@ -97,8 +97,8 @@ bool view_is_stack(enum view_kind kind);
 int view_set_values(struct views *views, uint64_t frame, const void *values, size_t n);
 
 /* Makes exactly these elements of a frame defined, with these values, packed; a frame behind the
- * last comes to be (write.c). Errors as of view_set_defined; after others than -EROFS, -EOPNOTSUPP
- * and -EFBIG some of them may be. */
+ * last comes to be (write.c). Errors as of view_set_defined; after others than -EOPNOTSUPP and -EFBIG
+ * some of them may be. */
 int view_set_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,
                     const void *values);
 

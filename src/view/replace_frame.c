@@ -164,11 +164,11 @@ static int keep_present(struct views *views, uint64_t frame, size_t most_kept, b
     return error;
 }
 
-/* After a change; a frame that was not there is not there again after an error. */
+/* After a change, with whatever error: EROFS may be that of a disk. A frame that was not there is not there again then. */
 static void end_change(struct views *views, uint64_t frame, bool was_new, int error,
                        struct kept *kept)
 {
-    if (error && !was_new && error != -EROFS && error != -EOPNOTSUPP)
+    if (error && !was_new && error != -EOPNOTSUPP)
         restore(views, frame, kept);
     release(views, kept);
 }

@@ -292,6 +292,7 @@ struct view_csr {
     size_t most_kept; /* bytes, of what is as it is, and of what frames held */
     const struct view_hold *hold;
     char why[160];
+    bool has_begun; /* frames were changed, perhaps only for a while */
 };
 
 /* Makes exactly the elements that they name defined; if there are more rows than frames these come
