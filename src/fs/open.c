@@ -125,6 +125,8 @@ static void matrix_changed(struct mount *mount, const struct open_file *file, ui
     struct change change = change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
     if (what == MATRIX_FRAMES)
         mount_applied(mount, file->node, change.first, change.last);
+    else if (what == MATRIX_UNDONE) /* the kernel may have what was read meanwhile */
+        mount_note(mount, file->node);
     else
         change.views = 1u << VIEW_CSR_INDPTR | 1u << VIEW_CSR_INDICES | 1u << VIEW_CSR_DATA;
     notify_change(mount->notify, &change, 0, NULL, NULL);

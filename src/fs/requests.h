@@ -12,10 +12,11 @@ static inline struct mount *mount_of(fuse_req_t request)
     return fuse_req_userdata(request);
 }
 
-/* An error in the midst of a change leaves some of it done, but for those that are found before. */
+/* An error in the midst of a change leaves some of it done, but for those that are found before. EROFS may also be that
+ * of a disk. */
 static inline bool error_may_have_changed(int error)
 {
-    return error != -EINVAL && error != -EFBIG && error != -EROFS && error != -EOPNOTSUPP;
+    return error != -EINVAL && error != -EFBIG && error != -EOPNOTSUPP;
 }
 
 /* ---- fuse_init.c ---- */

@@ -338,7 +338,7 @@ void matrix_end_taking(struct matrix *matrix)
 int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *of,
                 enum matrix_close how, enum matrix_change *change)
 {
-    struct view_csr csr;
+    struct view_csr csr = {0};
     *change = MATRIX_SAME;
     interrupt_ask_lock(&matrix->lock);
     struct part *part = part_of(matrix, of->view);
@@ -358,6 +358,8 @@ int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct m
         part->is_paused |= is_own && how == MATRIX_PAUSED;
         part->is_written = how == MATRIX_PAUSED;
     }
+    if (error && csr.has_begun)
+        *change = MATRIX_UNDONE;
     pthread_mutex_unlock(&matrix->lock);
     return is_kept ? 0 : error == -EFBIG ? -ENOSPC : error;
 }

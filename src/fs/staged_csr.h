@@ -58,7 +58,12 @@ enum matrix_close {
 };
 
 /* What shows something else. */
-enum matrix_change { MATRIX_SAME, MATRIX_FILES, MATRIX_FRAMES /* and the files */ };
+enum matrix_change {
+    MATRIX_SAME,
+    MATRIX_FILES,
+    MATRIX_FRAMES, /* and the files */
+    MATRIX_UNDONE  /* both did so for a while */
+};
 
 /* -EINVAL: refused, logged; nothing waits then. 0 also if it waits for more to be written. Errors of
  * sfs_begin_writing and view_put_csr, but -ENOSPC in place of -EFBIG: what waited is gone. */

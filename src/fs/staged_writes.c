@@ -265,15 +265,23 @@ static int apply_selection(struct staging *staging, struct staged *staged)
 {
     uint64_t frame = staged->key.frame;
     bool is_written = staged->is_written, is_new = staged->is_new;
+    struct view_turn turn;
+    pthread_mutex_unlock(&staging->lock);
+    /* Before others have to wait for what is in work. */
+    int error = view_begin_turn(staged->views, (struct view_frames){frame, frame}, false, &turn);
+    pthread_mutex_lock(&staging->lock);
+    if (error)
+        return error;
     staged->is_in_work = true;
     pthread_mutex_unlock(&staging->lock);
-    int error = is_written ? view_set_defined(staged->views, frame, staged->content.bytes,
-                                              staged->content.n)
-                : is_new   ? views_extend(staged->views, frame + 1)
-                           : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
+    error = is_written
+                ? view_set_defined(staged->views, frame, staged->content.bytes, staged->content.n)
+            : is_new ? views_extend(staged->views, frame + 1)
+                     : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
     pthread_mutex_lock(&staging->lock);
     staged->is_in_work = false;
     pthread_cond_broadcast(&staging->changed);
+    view_end_turn(&turn);
     return error;
 }
 

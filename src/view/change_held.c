@@ -8,16 +8,29 @@
 
 #define MOST_SECONDS 30
 
-int change_held(struct views *views, const struct view_hold *hold, int (*change)(void *context),
-                void *context)
+static int change_alone(struct views *views, struct view_frames frames,
+                        int (*change)(void *context), void *context)
+{
+    struct view_turn turn;
+    int error = view_begin_turn(views, frames, true, &turn);
+    if (error)
+        return error;
+    error = change(context);
+    view_end_turn(&turn);
+    return error;
+}
+
+int change_held(struct views *views, const struct view_hold *hold, struct view_frames frames,
+                int (*change)(void *context), void *context)
 {
     if (!hold)
-        return change(context);
+        return change_alone(views, frames, change, context);
     int error = hold->begin(hold->context);
     if (error)
         return error;
+    /* It waits in that time for those who write, of whom none waits for a commit. */
     interrupt_limit_begin(MOST_SECONDS * UINT64_C(1000000000));
-    error = change(context);
+    error = change_alone(views, frames, change, context);
     bool is_over = interrupt_limit_end();
     hold->end(hold->context);
     if (error != -EINTR || !is_over)

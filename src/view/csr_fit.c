@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -248,6 +249,7 @@ static int take_all(struct csr_rows *rows)
         error = counts_get(rows->views, &counts);
         if (error)
             return error;
+        rows->changes = counts->changes;
         error = take_parts(rows, counts);
         counts_put(rows->views, counts);
         if (error != -EAGAIN || rows->csr->why[0])
@@ -273,6 +275,13 @@ int csr_rows_fit(struct csr_rows *rows)
 {
     int error = take_all(rows);
     return error ? error : check(rows);
+}
+
+bool csr_rows_still_fit(const struct csr_rows *rows)
+{
+    const struct views *views = rows->views;
+    return rows->extent == atomic_load(&views->extent) &&
+           (rows->written == BIT(CSR_PARTS) - 1 || is_current(views, rows->changes));
 }
 
 void csr_rows_free(struct csr_rows *rows)

@@ -10,7 +10,8 @@ enum csr_part { CSR_INDPTR, CSR_INDICES, CSR_DATA, CSR_PARTS };
 struct csr_rows {
     struct views *views;
     struct view_csr *csr;
-    uint64_t extent;              /* of the views, when they were checked */
+    uint64_t extent;              /* of the views, when they were checked, */
+    uint64_t changes;             /* and the sfs_dataset_changes that those parts are of which were not written */
     unsigned written;             /* parts, bits */
     const char *bytes[CSR_PARTS]; /* of each, */
     size_t size[CSR_PARTS];
@@ -25,6 +26,9 @@ struct csr_rows {
  * reading; -EINTR. Then, and after errors, csr_rows_free. */
 int csr_rows_fit(struct csr_rows *rows);
 void csr_rows_free(struct csr_rows *rows);
+
+/* Whether nothing on which that depends has changed since. */
+bool csr_rows_still_fit(const struct csr_rows *rows);
 
 /* Bytes of an item of an array. */
 size_t csr_rows_item(const struct csr_rows *rows, enum csr_part part);

@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "view/csr_fit.h"
 
-#define MOST_TRIES 8 /* while others make the dataset longer */
+#define MOST_TRIES 8 /* while others change what they were checked for */
 
 /* What a frame held. */
 struct kept_row {
@@ -114,6 +114,7 @@ static int change_row(struct change_rows *change, uint64_t row)
         if (is_there)
             keep_row(change, row, &now);
         error = sfs_make_room(views->dataset, room);
+        rows->csr->has_begun |= !error;
         if (!error)
             error = view_place_points(views, row, &points.defined, points.values);
         if (error == -EINTR && !interrupt_was_late())
@@ -164,7 +165,7 @@ static int change_rows(void *context)
     int error = 0;
     for (uint64_t row = 0; row < change->rows->n_rows && !error; row++)
         error = change_row(change, row);
-    if (error && error != -EROFS && error != -EBUSY)
+    if (error)
         undo(change);
     return error;
 }
@@ -183,32 +184,46 @@ static int apply(struct csr_rows *rows)
     return error;
 }
 
-/* The geometry that they were checked for may be another one by now: -EAGAIN. */
+/* -EAGAIN: what they were checked for has changed. */
 static int apply_checked(void *context)
 {
     struct csr_rows *rows = context;
     struct views *views = rows->views;
     LOOKING_AT(views);
-    return rows->extent == atomic_load(&views->extent) ? apply(rows) : -EAGAIN;
+    return csr_rows_still_fit(rows) ? apply(rows) : -EAGAIN;
 }
 
 static int check(struct csr_rows *rows)
 {
     struct views *views = rows->views;
     LOOKING_AT(views);
+    rows->csr->why[0] = '\0';
     rows->extent = atomic_load(&views->extent);
     return is_writable(views, VIEW_CSR_DATA) ? csr_rows_fit(rows) : cannot_write(views);
 }
 
-/* *again: the dataset has become longer or shorter since it was checked. */
+/* While nobody else writes. */
+static int check_and_apply(void *context)
+{
+    struct csr_rows *rows = context;
+    int error = check(rows);
+    return error ? error : apply_checked(rows);
+}
+
+/* *again: what they are checked for has changed. Then they are checked while others wait. */
 static int try_to_put(struct views *views, struct view_csr *csr, bool *again)
 {
+    const struct view_frames all = {0, UINT64_MAX};
     struct csr_rows rows = {.views = views, .csr = csr};
-    csr->why[0] = '\0';
-    int error = check(&rows);
-    if (!error) {
-        error = change_held(views, csr->hold, apply_checked, &rows);
-        *again = error == -EAGAIN;
+    bool is_second = *again;
+    *again = false;
+    int error = is_second ? 0 : check(&rows);
+    if (error) {
+        *again = error == -EBUSY;
+    } else {
+        error =
+            change_held(views, csr->hold, all, is_second ? check_and_apply : apply_checked, &rows);
+        *again = error == -EAGAIN && !csr->why[0];
     }
     csr_rows_free(&rows);
     return error;
@@ -216,11 +231,10 @@ static int try_to_put(struct views *views, struct view_csr *csr, bool *again)
 
 int view_put_csr(struct views *views, struct view_csr *csr)
 {
-    bool again = true;
-    int error = 0;
-    for (int tries = 0; tries < MOST_TRIES && again; tries++) {
-        again = false;
+    bool again = false;
+    csr->has_begun = false;
+    int error = try_to_put(views, csr, &again);
+    for (int tries = 1; tries < MOST_TRIES && again; tries++)
         error = try_to_put(views, csr, &again);
-    }
     return again ? -EBUSY : error;
 }

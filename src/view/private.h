@@ -97,8 +97,8 @@ bool view_is_stack(enum view_kind kind);
 int view_set_values(struct views *views, uint64_t frame, const void *values, size_t n);
 
 /* Makes exactly these elements of a frame defined, with these values, packed; a frame behind the
- * last comes to be (write.c). Errors as of view_set_defined; after others than -EROFS, -EOPNOTSUPP
- * and -EFBIG some of them may be. */
+ * last comes to be (write.c). Errors as of view_set_defined; after others than -EOPNOTSUPP and -EFBIG
+ * some of them may be. */
 int view_set_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,
                     const void *values);
 
@@ -107,11 +107,22 @@ int view_set_points(struct views *views, uint64_t frame, const struct sfs_define
 void show_as_integers(struct views *views);
 void show_elements(const struct views *views, void *elements, uint64_t n);
 
-/* Calls a change of whole frames between the two functions of a hold, or without one (NULL). It is
- * interrupted after 30 seconds, and has to undo what it did then: -ETIMEDOUT, and the log says so. Errors of begin, or
- * its own. */
-int change_held(struct views *views, const struct view_hold *hold, int (*change)(void *context),
-                void *context);
+/* Calls a change of whole frames, alone with these, between the two functions of a hold, or without one (NULL). It is
+ * interrupted after 30 seconds, and has to undo what it did then: -ETIMEDOUT, and the log says so. Errors of begin,
+ * -EINTR, or its own. */
+int change_held(struct views *views, const struct view_hold *hold, struct view_frames frames,
+                int (*change)(void *context), void *context);
+
+/* To the end of the block this thread has its turn to change frames, or turn_error says why not (-EINTR). It comes
+ * before LOOKING_AT: who is alone may wait for those who look. */
+#define TAKING_TURN(views, frames)                                                                 \
+    __attribute__((cleanup(view_end_turn))) struct view_turn turn;                                 \
+    const int turn_error = view_begin_turn(views, frames, false, &turn)
+
+/* The frames that a range of bytes touches, also where there is none yet; not while the geometry is looked at
+ * (take_turns.c). */
+struct view_frames turn_frames(struct views *views, enum view_kind kind, uint64_t frame,
+                               uint64_t offset, uint64_t n);
 
 /* As view_set_points, but called while the geometry is looked at, by an action of change_frame. */
 int view_place_points(struct views *views, uint64_t frame, const struct sfs_defined *defined,

@@ -26,6 +26,9 @@ static int punch_part(struct views *views, const struct write_target *target, ui
 int view_punch(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset,
                uint64_t n)
 {
+    TAKING_TURN(views, turn_frames(views, kind, frame, offset, n));
+    if (turn_error)
+        return turn_error;
     LOOKING_AT(views);
     struct write_target target;
     uint64_t first, last;
@@ -46,6 +49,9 @@ int view_punch(struct views *views, enum view_kind kind, uint64_t frame, uint64_
 int view_zero(struct views *views, enum view_kind kind, uint64_t frame, uint64_t offset, uint64_t n,
               bool sparsify)
 {
+    TAKING_TURN(views, turn_frames(views, kind, frame, offset, n));
+    if (turn_error)
+        return turn_error;
     LOOKING_AT(views);
     struct write_target target;
     uint64_t first, last;

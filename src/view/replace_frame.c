@@ -164,11 +164,12 @@ static int keep_present(struct views *views, uint64_t frame, size_t most_kept, b
     return error;
 }
 
-/* After a change; a frame that was not there is not there again after an error. */
+/* After a change, with whatever error: EROFS may be that of a disk. A frame that was not there is not there again
+ * then. */
 static void end_change(struct views *views, uint64_t frame, bool was_new, int error,
                        struct kept *kept)
 {
-    if (error && !was_new && error != -EROFS && error != -EOPNOTSUPP)
+    if (error && !was_new && error != -EOPNOTSUPP)
         restore(views, frame, kept);
     release(views, kept);
 }
@@ -204,7 +205,9 @@ static int put_dense(struct views *views, enum view_kind kind, uint64_t frame,
 {
     struct replacement replacement = {views, kind, frame, content, NULL};
     int error = check(views, kind, content->bytes, content->n);
-    return error ? error : change_held(views, content->hold, replace_dense, &replacement);
+    return error ? error
+                 : change_held(views, content->hold, (struct view_frames){frame, frame},
+                               replace_dense, &replacement);
 }
 
 static void tell_foreign(const struct views *views, uint64_t frame,
@@ -272,7 +275,8 @@ static int put_points(struct views *views, uint64_t frame, const struct view_con
     if (error)
         return error;
     struct replacement replacement = {views, VIEW_NPZ, frame, content, &points};
-    error = change_held(views, content->hold, replace_points, &replacement);
+    error = change_held(views, content->hold, (struct view_frames){frame, frame}, replace_points,
+                        &replacement);
     points_free(&points);
     decoding_memory_give_back(memory);
     return error;
@@ -362,5 +366,6 @@ int view_put(struct views *views, enum view_kind kind, uint64_t frame,
         return error == -EINVAL ? put_foreign(views, kind, frame, content) : error;
     }
     struct replacement replacement = {views, kind, frame, content, NULL};
-    return change_held(views, content->hold, put_defined, &replacement);
+    return change_held(views, content->hold, (struct view_frames){frame, frame}, put_defined,
+                       &replacement);
 }

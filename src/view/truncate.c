@@ -18,6 +18,9 @@ static int erase_frame(struct views *views, uint64_t frame)
 
 int view_truncate(struct views *views, enum view_kind kind, uint64_t frame, uint64_t size)
 {
+    TAKING_TURN(views, turn_frames(views, kind, frame, size, UINT64_MAX - size));
+    if (turn_error)
+        return turn_error;
     LOOKING_AT(views);
     struct write_target target;
     if ((kind == VIEW_DEFINED || view_is_whole(kind)) && is_writable(views, kind))

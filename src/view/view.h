@@ -249,6 +249,26 @@ int view_write(struct views *views, enum view_kind kind, uint64_t frame,
 int view_replace(struct views *views, enum view_kind kind, uint64_t frame,
                  const struct view_bytes *bytes, size_t *written);
 
+/* Frames, first to last. */
+struct view_frames {
+    uint64_t first, last;
+};
+
+/* A part in the order of those who change frames of a dataset: who replaces them as a whole is alone, and can put back
+ * what they held; who writes to them waits until then. All functions that write take one for as long, but for a thread
+ * that has one already. -EINTR: it has none. Nothing is looked at, and no lock of views or below is held, meanwhile.
+ * view_end_turn may be called again, and after an error. */
+struct view_turn {
+    struct view_turn *prev, *next;
+    const struct sfs_dataset *dataset;
+    struct view_frames frames;
+    bool is_alone, is_listed;
+    pthread_t thread;
+};
+int view_begin_turn(struct views *views, struct view_frames frames, bool is_alone,
+                    struct view_turn *turn);
+void view_end_turn(struct view_turn *turn);
+
 /* What is asked for before the first change, and ended behind the last one; NULL: nothing. Neither is called while
  * views are looked at. begin: 0; -EINTR, and nothing changes. */
 struct view_hold {
@@ -292,6 +312,7 @@ struct view_csr {
     size_t most_kept; /* bytes, of what is as it is, and of what frames held */
     const struct view_hold *hold;
     char why[160];
+    bool has_begun; /* frames were changed, perhaps only for a while */
 };
 
 /* Makes exactly the elements that they name defined; if there are more rows than frames these come
@@ -360,9 +381,6 @@ int view_begin_unfinished(struct views *views, uint64_t frame, size_t most_bytes
 
 /* The frames, first to last, that a range of bytes of stack.raw or stack.npy touches; of any other
  * view `frame` itself. */
-struct view_frames {
-    uint64_t first, last;
-};
 struct view_frames view_frames_of(struct views *views, enum view_kind kind, uint64_t frame,
                                   uint64_t offset, uint64_t n);
 

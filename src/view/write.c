@@ -81,6 +81,9 @@ static int take_body(struct views *views, const struct write_target *target,
 int view_write(struct views *views, enum view_kind kind, uint64_t frame,
                const struct view_bytes *bytes, size_t *written)
 {
+    TAKING_TURN(views, turn_frames(views, kind, frame, bytes->offset, bytes->n));
+    if (turn_error)
+        return turn_error;
     LOOKING_AT(views);
     struct write_target target;
     struct body_bytes body;
@@ -122,6 +125,9 @@ static int pad_elements(struct body_bytes *body, char **padded)
 int view_replace(struct views *views, enum view_kind kind, uint64_t frame,
                  const struct view_bytes *bytes, size_t *written)
 {
+    TAKING_TURN(views, turn_frames(views, kind, frame, bytes->offset, bytes->n));
+    if (turn_error)
+        return turn_error;
     LOOKING_AT(views);
     struct write_target target;
     struct body_bytes body;
@@ -164,6 +170,9 @@ static int set_defined(void *context)
 
 int view_set_defined(struct views *views, uint64_t frame, const void *bytes, size_t n)
 {
+    TAKING_TURN(views, turn_frames(views, VIEW_DEFINED, frame, 0, 0));
+    if (turn_error)
+        return turn_error;
     LOOKING_AT(views);
     if (!is_writable(views, VIEW_DEFINED))
         return cannot_write(views);

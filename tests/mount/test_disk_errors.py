@@ -2,6 +2,7 @@
 to, what was committed stays whole, and what was written since is there once the disk takes it. The
 disks are real: a small tmpfs, a filesystem that answers with an error (failfs.c), ext4 that is shut
 down."""
+import concurrent.futures
 import contextlib
 import errno
 import fcntl
@@ -104,8 +105,15 @@ class Failfs:
         self.process.wait(START_SECONDS)
 
 
-@pytest.fixture(params=["tmpfs", errno.ENOSPC, errno.EDQUOT, errno.EIO],
-                ids=["tmpfs", "ENOSPC", "EDQUOT", "EIO"])
+DISKS = {"tmpfs": "tmpfs", "ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT, "EIO": errno.EIO}
+READ_ONLY = {"EROFS": errno.EROFS}  # as ext4 is after an error
+
+
+def disks(which):
+    return pytest.mark.parametrize("disk", which.values(), ids=which, indirect=True)
+
+
+@pytest.fixture(params=DISKS.values(), ids=DISKS)
 def disk(request, tmp_path):
     path = tmp_path / "disk"
     path.mkdir()
@@ -241,6 +249,7 @@ def write_few(folder):
             os.truncate(folder / f"frames/{frame}.raw", FRAME_BYTES // 2)
 
 
+@disks(DISKS | READ_ONLY)
 @pytest.mark.parametrize("folder", ["data", "packed"])
 def test_a_frame_that_cannot_be_replaced_is_as_it_was(disk, tmp_path, folder):
     """As a whole, elements and which of them are defined, also where some of it was replaced before the disk was full:
@@ -274,28 +283,72 @@ def test_a_frame_that_cannot_be_replaced_is_as_it_was(disk, tmp_path, folder):
     check(path)
 
 
-def test_a_matrix_that_cannot_be_written_leaves_all_as_it_was(disk, tmp_path):
+def write_matrix(csr):
+    """All elements are others. Returns the number of the error of the last sync, or 0."""
+    n = SIDE * SIDE
+    for name, array in (("indptr.raw", np.arange(0, n * FRAMES + 1, n, "<i8")),
+                        ("indices.raw", np.tile(np.arange(n, dtype="<i4"), FRAMES)),
+                        ("data.raw", np.frombuffer(b"".join(noise(i) for i in range(FRAMES)), "<u2"))):
+        with open(csr / name, "wb", buffering=0) as file:
+            file.write(array.tobytes())
+            if name == "data.raw":
+                try:
+                    os.fsync(file.fileno())
+                except OSError as error:
+                    return error.errno
+    return 0
+
+
+@disks(DISKS | READ_ONLY)
+@pytest.mark.parametrize("how", ["cached", "direct_io"])
+def test_a_matrix_that_cannot_be_written_leaves_all_as_it_was(disk, tmp_path, how):
     path = make(disk.path / "a.h5")
-    with mounted(path, tmp_path / "mnt", "commit_interval=0", "cache_size=512K") as mount:
+    options = ["commit_interval=0", "cache_size=512K"] + (["direct_io"] if how == "direct_io" else [])
+    with mounted(path, tmp_path / "mnt", *options) as mount:
         write_few(mount.root / "data")
         fsync(mount.root)
         frames, csr = mount.root / "data/frames", mount.root / "data/csr"
         before, of_csr = look(frames), look(csr)
         disk.fail()
-        n = SIDE * SIDE
-        for name, array in (("indptr.raw", np.arange(0, n * FRAMES + 1, n, "<i8")),
-                            ("indices.raw", np.tile(np.arange(n, dtype="<i4"), FRAMES)),
-                            ("data.raw", np.frombuffer(b"".join(noise(i) for i in range(FRAMES)), "<u2"))):
-            with open(csr / name, "wb", buffering=0) as file:
-                file.write(array.tobytes())
-                if name == "data.raw":
-                    fails_with(disk.error, os.fsync, file.fileno())
+        assert write_matrix(csr) == disk.error
         assert look(frames) == before and "in part" not in mount.log()
         disk.recover()
         fsync(mount.root)
         assert look(frames) == before and look(csr) == of_csr
         mount.unmount()
     check(path)
+
+
+def test_what_a_matrix_changed_for_a_while_is_shown_no_more(tmp_path):
+    """Who reads a frame while one is taken has what it is then, until that is undone."""
+    disk = Failfs(tmp_path / "disk", errno.EIO)
+    try:
+        path = make(disk.path / "a.h5")
+        with mounted(path, tmp_path / "mnt", "commit_interval=0", "cache_size=512K") as mount, \
+                concurrent.futures.ThreadPoolExecutor() as others:
+            frame = mount.root / "data/frames/0.raw"
+            write_few(mount.root / "data")
+            fsync(mount.root)
+            disk.hold("changes")
+            try:
+                written = others.submit(write_matrix, mount.root / "data/csr")
+                disk.wait_for_held()
+                deadline = time.monotonic() + START_SECONDS
+                while frame.read_bytes() != noise(0):
+                    assert time.monotonic() < deadline, "it is not changed"
+                    with open(frame) as file:
+                        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                disk.fail()
+            finally:
+                disk.let_go()
+            assert written.result() == disk.error
+            few = np.zeros(SIDE * SIDE, "<u2")
+            few[:SIDE * SIDE // 2:50] = 1
+            assert frame.read_bytes() == few.tobytes()
+            disk.recover()
+            mount.unmount()
+    finally:
+        disk.end()
 
 
 @pytest.mark.parametrize("folder", ["data", "dense"])

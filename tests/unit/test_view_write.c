@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "view/view.h"
 
@@ -1394,7 +1395,125 @@ static void csr_is_written_as_a_whole_whenever_it_is_interrupted(void **state)
     assert_true(interrupted > 8);
 }
 
+#define WAITS 10 /* so often only a thread is asked that waits */
+
+/* Another thread, which writes one element through other views. */
+static struct {
+    struct model *model;
+    pthread_t thread;
+    bool is_started;
+    int error;
+    atomic_uint asked;
+    atomic_bool is_done;
+} beside;
+
+static bool count_question(void *unused)
+{
+    (void)unused;
+    atomic_fetch_add(&beside.asked, 1);
+    return false;
+}
+
+static void *write_beside(void *unused)
+{
+    const struct view_bytes bytes = {.bytes = "\1\2", .n = 2};
+    size_t written;
+    sfs_set_interrupt(count_question, NULL);
+    beside.error = view_write(beside.model->views[1], VIEW_STACK_RAW, 0, &bytes, &written);
+    sfs_set_interrupt(NULL, NULL);
+    atomic_store(&beside.is_done, true);
+    return unused;
+}
+
+/* In the midst of a change, and not before the other one has written, or waits. */
+static bool is_given_up_beside(void *unused)
+{
+    (void)unused;
+    if (!beside.is_started && sfs_dataset_changes(beside.model->dataset) != 0)
+        return false;
+    if (!beside.is_started)
+        start_thread(&beside.thread, write_beside, NULL);
+    beside.is_started = true;
+    while (!atomic_load(&beside.is_done) && atomic_load(&beside.asked) < WAITS)
+        usleep(1000);
+    passed += 10000000000u;
+    return true;
+}
+
+static void what_others_write_meanwhile_is_not_undone(void **state)
+{
+    (void)state;
+    static struct model model;
+    static unsigned char content[6 * 7 * sizeof(uint16_t)];
+    const struct view_content all = {.bytes = content, .n = sizeof(content), .most_kept = MOST};
+    const struct sfs_slab slab = {.rank = 3, .count = {5, 6, 7}};
+    size_t n;
+    create_model(&model, &kinds[1]);
+    for (size_t i = 0; i < 5 * 6 * 7 * sizeof(uint16_t); i++)
+        model.value[i] = (unsigned char)random_below(256);
+    assert_int_equal(sfs_write(model.dataset, &slab, model.value), 0);
+    beside.model = &model;
+    sfs_set_interrupt(is_given_up_beside, NULL);
+    assert_int_equal(view_put(model.views[0], VIEW_RAW, 0, &all), -EINTR);
+    sfs_set_interrupt(NULL, NULL);
+    assert_true(beside.is_started);
+    pthread_join(beside.thread, NULL);
+    assert_int_equal(beside.error, 0);
+    memcpy(model.value, "\1\2", 2);
+    unsigned char *after = read_all(model.views[0], VIEW_STACK_RAW, 0, &n);
+    assert_memory_equal(after, model.value, n);
+    free(after);
+    close_model(&model);
+}
+
+static bool is_given_up_waiting(void *unused)
+{
+    (void)unused;
+    return atomic_fetch_add(&beside.asked, 1) >= WAITS;
+}
+
+static int write_frame(struct views *views, uint64_t frame)
+{
+    const struct view_bytes bytes = {.bytes = "\1\2", .n = 2};
+    size_t written;
+    return view_write(views, VIEW_RAW, frame, &bytes, &written);
+}
+
+static void *write_while_replaced(void *views)
+{
+    static int error;
+    sfs_set_interrupt(is_given_up_waiting, NULL);
+    error = write_frame(views, 0);
+    if (!error)
+        error = write_frame(views, 2);
+    if (!error)
+        error = write_frame(views, 1);
+    sfs_set_interrupt(NULL, NULL);
+    return &error;
+}
+
+/* Until it is interrupted; other frames are written meanwhile, and the same by the one who replaces it. */
+static void who_writes_waits_for_who_replaces(void **state)
+{
+    (void)state;
+    static struct model model;
+    struct view_turn turn;
+    pthread_t thread;
+    void *error;
+    create_model(&model, &kinds[0]);
+    atomic_store(&beside.asked, 0);
+    assert_int_equal(view_begin_turn(model.views[0], (struct view_frames){1, 1}, true, &turn), 0);
+    start_thread(&thread, write_while_replaced, model.views[1]);
+    pthread_join(thread, &error);
+    assert_int_equal(*(int *)error, -EINTR);
+    assert_int_equal(write_frame(model.views[0], 1), 0);
+    view_end_turn(&turn);
+    close_model(&model);
+}
+
 TEST_MAIN(cmocka_unit_test(csr_is_written_as_a_whole_whenever_it_is_interrupted),
+          cmocka_unit_test(who_writes_waits_for_who_replaces),
+          cmocka_unit_test(what_others_write_meanwhile_is_not_undone),
           cmocka_unit_test(views_show_what_was_written),
           cmocka_unit_test(other_header_bytes_are_refused),
           cmocka_unit_test(behind_the_end_nothing_is_written),

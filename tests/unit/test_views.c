@@ -899,6 +899,58 @@ static void commits_are_held_when_csr_was_compared(void **state)
     close_images(&model);
 }
 
+/* What writes to the second frame as soon as commits are held, once. */
+struct writer {
+    const struct model *model;
+    uint64_t offset;
+    unsigned begun;
+};
+
+static int write_beside(void *context)
+{
+    struct writer *writer = context;
+    const struct view_bytes bytes = {.offset = writer->offset, .bytes = "\6\0", .n = ITEM};
+    size_t written;
+    return writer->begun++ > 0 ? 0
+                               : view_write(writer->model->views, VIEW_RAW, 1, &bytes, &written);
+}
+
+static void no_end(void *context)
+{
+    (void)context;
+}
+
+/* What of csr/ was not written is what others have written by then. */
+static void what_is_written_beside_csr_stays(void **state)
+{
+    (void)state;
+    struct model model;
+    struct writer writer = {.model = &model};
+    const struct view_hold hold = {write_beside, no_end, &writer};
+    const uint16_t values[] = {7, 8, 9};
+    struct view_csr csr = {
+        .part = {[2] = {(const char *)values, sizeof(values)}}, .most_kept = MOST, .hold = &hold};
+    size_t n;
+    unsigned char *list = create_list(&model, &n), *found;
+    free(list);
+    assert_int_equal(view_put_csr(model.views, &csr), -EAGAIN); /* there are four elements */
+    assert_true(writer.begun == 2 && csr.why[0] != '\0');
+    found = read_whole(&model, VIEW_VALUES, 1, &n);
+    assert_int_equal(n, ITEM);
+    assert_memory_equal(found, "\6\0", n);
+    free(found);
+    const uint16_t more[] = {7, 8, 9, 10};
+    csr.part[2] = (struct view_csr_part){(const char *)more, sizeof(more)};
+    writer.begun = 0;
+    assert_int_equal(view_put_csr(model.views, &csr), 0); /* which are the same */
+    assert_int_equal(writer.begun, 2);
+    found = read_whole(&model, VIEW_VALUES, 1, &n);
+    assert_int_equal(n, ITEM);
+    assert_memory_equal(found, "\12\0", n);
+    free(found);
+    close_images(&model);
+}
+
 /* Which is given back, whatever happens. */
 static void decoding_waits_for_memory(void **state)
 {
@@ -1036,6 +1088,7 @@ TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(sequences_are_limited_too),
           cmocka_unit_test(commits_are_held_when_points_are_decoded),
           cmocka_unit_test(commits_are_held_when_csr_was_compared),
+          cmocka_unit_test(what_is_written_beside_csr_stays),
           cmocka_unit_test(decoding_waits_for_memory),
           cmocka_unit_test(points_are_sorted_in_whatever_order_they_are),
           cmocka_unit_test(sorting_and_packing_points_is_interrupted))
