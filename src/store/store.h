@@ -47,7 +47,7 @@ struct store_opening {
      * -EBUSY, as its journal would be made elsewhere. */
     bool is_shared;
 
-    /* With writable, not with found: -EPERM: a symbolic link of a user who is neither root, nor this one, nor the owner
+    /* Not with found: -EPERM: a symbolic link of a user who is neither root, nor this one, nor the owner
      * of the file leads to it; -ESTALE: the path leads to another file by now. Nothing is changed then. */
     bool own_links;
 
