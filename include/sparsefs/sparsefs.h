@@ -73,7 +73,8 @@ struct sfs_options {
      * they are not its own (of reading and writing); S_ISUID, S_ISGID: with another owner, or group */
     mode_t mode;
     /* sfs_create, and backing files of images that are new: symbolic links on the way to their folder
-     * are root's, this user's or its owner's; sfs_open for writing: on the way to the file; else -EPERM */
+     * are root's, this user's or its owner's; sfs_open for writing, or with for_others: on the way to the
+     * file; else -EPERM */
     bool own_links;
     const struct sfs_image_options *image; /* sfs_open_image, sfs_create_image; may be NULL */
     bool follow; /* sfs_open: for reading, without a lock, while others write; see sfs_refresh */

@@ -140,10 +140,10 @@ int file_over(struct store *store, const struct common_cache *common,
 }
 
 /* A followed file may move while it is being opened. */
-static int follow_file(const struct opening *opening, struct sfs_file **out)
+static int follow_file(const struct opening *opening, bool own_links, struct sfs_file **out)
 {
     const struct store_opening how = {
-        .found = opening->found, .follows = true, .why = opening->why};
+        .found = opening->found, .follows = true, .own_links = own_links, .why = opening->why};
     int error = STORE_MOVED;
     for (unsigned i = 0; i < MOST_TRIES && error == STORE_MOVED; i++) {
         struct store *store;
@@ -167,12 +167,13 @@ int file_open_as(const struct opening *opening, struct sfs_file **out)
     static const struct sfs_options none;
     const struct sfs_options *options = opening->options ? opening->options : &none;
     struct store *store;
+    bool own_links = options->own_links && (options->writable || options->for_others);
     if (options->follow)
-        return options->writable ? -EINVAL : follow_file(opening, out);
+        return options->writable ? -EINVAL : follow_file(opening, own_links, out);
     const struct store_opening how = {.found = opening->found,
                                       .writable = options->writable,
                                       .is_shared = options->writable && options->share,
-                                      .own_links = options->writable && options->own_links,
+                                      .own_links = own_links,
                                       .why = opening->why};
     int error = store_open_as(opening->path, &how, &store);
     if (error)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/acl.h"
+#include "common/links_of_others.h"
 #include "common/mounts.h"
 
 #define KINDS           ((size_t)1 << 17) /* that are known, at most */
@@ -70,12 +71,15 @@ static bool is_local(int fd)
 int folder_create(const char *path, bool is_for_others, struct folder **out)
 {
     struct stat st;
+    uid_t user;
     struct folder *folder = calloc(1, sizeof(*folder));
     if (!folder)
         return -ENOMEM;
     pthread_mutex_init(&folder->lock, NULL);
     folder->fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     int error = folder->fd < 0 || fstat(folder->fd, &st) < 0 ? -errno : 0;
+    if (!error)
+        error = links_check(path, &st, &user);
     folder->path = strdup(path);
     folder->is_for_others = is_for_others;
     folder->kinds = calloc(KINDS, sizeof(*folder->kinds));

@@ -21,7 +21,7 @@ enum folder_kind {
 };
 
 /* path is copied. is_for_others: modes are without what an ACL keeps from some of those they are for
- * (common/acl.h). Errors of open(2); -ENOMEM. */
+ * (common/acl.h). Errors of open(2) and links_check; -ENOMEM. */
 int folder_create(const char *path, bool is_for_others, struct folder **folder);
 void folder_destroy(struct folder *folder); /* NULL is fine */
 

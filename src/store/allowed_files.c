@@ -84,8 +84,7 @@ static void free_folders(struct folders *folders)
     }
 }
 
-/* The store's folder as a descriptor; -1: it has none. Errors of fcntl(2). */
-static int open_folder(const struct store *store, int *fd)
+int place_dup_folder(const struct store *store, int *fd)
 {
     pthread_mutex_t *lock = (pthread_mutex_t *)&store->folder_lock;
     pthread_mutex_lock(lock);
@@ -100,7 +99,7 @@ static int open_folder(const struct store *store, int *fd)
 static void add_own(struct folders *folders, const struct store *store)
 {
     add_kept(folders, store->name_folder, store->name_folder_as);
-    int fd, error = open_folder(store, &fd);
+    int fd, error = place_dup_folder(store, &fd);
     if (fd >= 0)
         add_folder(folders, fd, NULL);
     if (error)
@@ -315,7 +314,7 @@ static int search(struct search *search, size_t n, const char *name, struct stor
 int store_folder(const struct store *store)
 {
     int folder;
-    (void)open_folder(store, &folder);
+    (void)place_dup_folder(store, &folder);
     return folder;
 }
 

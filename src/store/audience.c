@@ -155,6 +155,18 @@ static int check_below(const struct audience *audience, const struct folder *fro
     return error ? error : st.st_dev != file->st_dev || st.st_ino != file->st_ino ? -EPERM : 0;
 }
 
+static int of_way(int error)
+{
+    bool is_of_way = error == -EACCES || error == -ENOENT || error == -ENOTDIR || error == -ELOOP;
+    return is_of_way ? -EPERM : error;
+}
+
+int audience_find_below(const struct audience *audience, const struct folder *folder,
+                        const char *path, const struct stat *file)
+{
+    return of_way(check_below(audience, folder, path, file));
+}
+
 int audience_find(const struct audience *audience, const struct folders *folders, const char *path,
                   const struct stat *file)
 {
@@ -164,8 +176,7 @@ int audience_find(const struct audience *audience, const struct folders *folders
     int error = check_above(audience, from, named);
     if (!error)
         error = check_below(audience, from, path, file);
-    bool is_of_way = error == -EACCES || error == -ENOENT || error == -ENOTDIR || error == -ELOOP;
-    return is_of_way ? -EPERM : error;
+    return of_way(error);
 }
 
 mode_t audience_of_copy(gid_t group, const struct folders *folders, const char *path,

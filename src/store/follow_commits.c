@@ -330,7 +330,7 @@ int follow_open(const char *path, const struct store_opening *how, struct store 
     store->is_following = true;
     store->found = how->found;
     store->why = how->why;
-    int error = file_open(store, false);
+    int error = file_open(store, how->own_links && !how->found);
     if (!error && !store->journal)
         error = -ENOENT;
     if (!error)

@@ -41,7 +41,7 @@ struct store *file_new(const char *path, bool writable)
     return store;
 }
 
-/* Whoever may not write the file must not have chosen it. */
+/* Whoever may not write, or show, the file must not have chosen it. */
 static int check_links(const struct store *store)
 {
     uid_t user;

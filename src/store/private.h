@@ -230,6 +230,9 @@ const char *place_entry(const char *path);
 int place_keep_name(struct store *store);
 void place_forget_name(struct store *store);
 
+/* allowed_files.c: the store's folder as a descriptor; -1: it has none. Errors of fcntl(2). */
+int place_dup_folder(const struct store *store, int *fd);
+
 /* allowed_files.c: of store_close. */
 void store_close_reach(struct store *store);
 
@@ -319,6 +322,10 @@ int audience_search(const struct audiences *audiences, const struct folders *fol
  * of the way. */
 int audience_find(const struct audience *audience, const struct folders *folders, const char *path,
                   const struct stat *file);
+
+/* The same from a folder on, which they can search. */
+int audience_find_below(const struct audience *audience, const struct folder *folder,
+                        const char *path, const struct stat *file);
 
 /* The permission bits that a copy of a file may have in a group: those of the file, without what it, or a folder above
  * it as for audience_find, keeps from some of that group, or of others. */

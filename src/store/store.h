@@ -47,7 +47,7 @@ struct store_opening {
      * -EBUSY, as its journal would be made elsewhere. */
     bool is_shared;
 
-    /* With writable, not with found: -EPERM: a symbolic link of a user who is neither root, nor this one, nor the owner
+    /* Not with found: -EPERM: a symbolic link of a user who is neither root, nor this one, nor the owner
      * of the file leads to it; -ESTALE: the path leads to another file by now. Nothing is changed then. */
     bool own_links;
 
@@ -300,7 +300,7 @@ int store_found_open(const struct store_found *found, int access);
 
 /* A descriptor for reading and writing external raw data in place, which the caller closes or gives
  * to store_raw_written. Besides the rules of store_find: the file has one name and the owner of the
- * HDF5 file, if that is not root; those who may write that may write it, where others look on; it is
+ * HDF5 file, if that is not root; those who may write that may write it, and find it from that one's folder on; it is
  * no HDF5 file, also not one with a user block, and not the journal or counter of this one, which is not in memory.
  * Errors of store_find, open(2) and pread(2); -EPERM. *why says which rule it breaks, or NULL. Waits for a commit. */
 int store_open_raw(const struct store *store, const char *name, int *fd, const char **why);

@@ -1,10 +1,12 @@
 /* Which files of external raw data may be written, and opening them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/acl.h"
 #include "common/io.h"
 #include "store/private.h"
 
@@ -48,6 +50,37 @@ static const char *whats_against(const struct store *store, const struct store_f
                : NULL;
 }
 
+/* From a folder on; also true: it is not below that. */
+static bool may_find(const struct audience *writers, int fd, const struct store_found *found)
+{
+    struct folder folder = {.fd = fd, .path = fd < 0 ? NULL : place_of_descriptor(fd)};
+    bool is_below = folder.path && path_is_below(folder.path, found->path);
+    bool may = !is_below || audience_find_below(writers, &folder, found->path, &found->st) == 0;
+    free(folder.path);
+    return may;
+}
+
+/* Whoever may write the HDF5 file, by its mode or ACL, chooses the names in it: of files that he may write, and find in
+ * its folder. */
+static bool writers_may(const struct store *store, const struct store_found *found)
+{
+    struct stat own;
+    int folder = -1;
+    if (fstat(store->fd, &own) < 0 || place_dup_folder(store, &folder) < 0)
+        return false;
+    const struct audience writers = {.has_others =
+                                         own.st_mode & S_IWOTH || acl_names_writer(store->fd, &own),
+                                     .has_group = own.st_mode & S_IWGRP,
+                                     .group = own.st_gid};
+    bool are_there = writers.has_others || writers.has_group;
+    bool may = !are_there ||
+               (audience_may(&writers, &found->st, S_IWGRP, S_IWOTH) &&
+                may_find(&writers, folder, found) && may_find(&writers, store->name_folder, found));
+    if (folder >= 0)
+        close(folder);
+    return may;
+}
+
 /* Who made the HDF5 file says what is written, with the rights of who has opened it. *why: what of
  * it is not to be. */
 static int judge_write(const struct store *store, const struct store_found *found, const char **why)
@@ -68,6 +101,8 @@ static int judge_write(const struct store *store, const struct store_found *foun
                                      : NULL;
     for (size_t i = 0; i < n && !*why; i++)
         *why = whats_against(store, found, &own[i]);
+    if (!*why && !writers_may(store, found))
+        *why = "who may write the HDF5 file may not write it, or find it in its folder";
     return *why ? -EPERM : 0;
 }
 

@@ -173,6 +173,23 @@ def test_raw_data_that_is_written(mounts, path):
         mount.unmount()
 
 
+@pytest.mark.parametrize("rights, bits, may", [("rw", 0o664, False), ("rw", 0o666, True), ("r", 0o600, True)])
+def test_raw_data_that_others_have_chosen(mounts, path, rights, bits, may):
+    """Whom the ACL of the HDF5 file lets write it must be able to write what is named there."""
+    raw = path.parent / "r.raw"
+    make(path, [("r.raw", 0, 60)], (3, 2, 5), name="raw")
+    raw.write_bytes(bytes(60))
+    os.chown(raw, USER, DAEMON)
+    os.chmod(raw, bits)
+    set_acl(path, f"u::rw,u:{NOBODY}:{rights},g::r,m::{rights},o::r")
+    mount = mounts(path, "rw", expect_log=True)
+    if may:
+        put(mount / "raw/frames/1.raw", 0, b"1" * 20)
+    else:
+        fails(errno.EIO, put, mount / "raw/frames/1.raw", 0, b"1" * 20)
+    assert (raw.read_bytes() != bytes(60)) is may
+
+
 # Files beside it
 
 

@@ -321,14 +321,15 @@ def test_refused_writes_change_nothing(mounts, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_whose_files_are_written(mounts, tmp_path):
-    """Of the owner of the HDF5 file, unless that is root's; with allow_other by no more than the file itself."""
+    """Of the owner of the HDF5 file, unless that is root's; by all who may write that, and have chosen the names in it;
+    with allow_other by no more than the file itself."""
     raw = bytes(range(60))
     path = make(tmp_path / "x.h5", [("r.raw", 0, 60)], (3, 2, 5))
 
-    def write(options, owner, raw_owner, mode, why):
+    def write(options, owner, raw_owner, mode, why, bits=0o664):
         (tmp_path / "r.raw").write_bytes(raw)
         os.chown(path, owner, owner)
-        os.chmod(path, 0o664)
+        os.chmod(path, bits)
         os.chown(tmp_path / "r.raw", raw_owner, owner)
         os.chmod(tmp_path / "r.raw", mode)
         mount = mounts(path, "rw", *options, expect_log=True)
@@ -342,13 +343,43 @@ def test_whose_files_are_written(mounts, tmp_path):
         mount.unmount()
 
     let_in(tmp_path)
-    write([], 1000, 1000, 0o600, None)
+    chosen = "who may write the HDF5 file may not write it"
+    write([], 1000, 1000, 0o600, None, 0o644)
+    write([], 1000, 1000, 0o600, chosen)
+    write([], 1000, 1000, 0o664, None)
     write([], 1000, 0, 0o666, "it is not of the owner of the HDF5 file")
     write([], 1000, 1001, 0o666, "it is not of the owner of the HDF5 file")
-    write([], 0, 1001, 0o600, None)
+    write([], 0, 1001, 0o600, None, 0o644)
+    write([], 0, 1001, 0o600, chosen)
+    write([], 0, 0, 0o600, chosen)
+    write([], 0, 0, 0o644, chosen)
+    write([], 0, 1001, 0o664, None)
+    write([], 0, 0, 0o664, chosen, 0o666)
+    write([], 0, 0, 0o666, None, 0o666)
     write(["allow_other"], 1000, 1000, 0o664, None)
     write(["allow_other"], 1000, 1000, 0o644, "others would write")
     write(["allow_other"], 1000, 1000, 0o646, "others would write")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("mode, may", [(0o755, True), (0o750, False), (0o770, False)])
+def test_raw_data_in_a_closed_folder_is_not_written_for_who_may_write_the_file(mounts, tmp_path, mode, may):
+    folder = tmp_path / "below"
+    folder.mkdir()
+    raw = folder / "r.raw"
+    raw.write_bytes(bytes(60))
+    path = make(tmp_path / "x.h5", [("below/r.raw", 0, 60)], (3, 2, 5))
+    os.chown(path, 0, 1000)
+    os.chmod(path, 0o664)
+    os.chmod(raw, 0o666)
+    os.chmod(folder, mode)
+    mount = mounts(path, "rw", expect_log=True)
+    if may:
+        put(mount / "d/frames/1.raw", 0, b"1" * 20)
+    else:
+        fails(errno.EIO, put, mount / "d/frames/1.raw", 0, b"1" * 20)
+        assert "may not write it, or find it in its folder" in mount.log()
+    assert (raw.read_bytes() != bytes(60)) is may
 
 
 def test_missing_files(mounts, tmp_path):

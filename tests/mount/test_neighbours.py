@@ -1040,6 +1040,54 @@ def test_links_of_others_to_what_has_a_journal(mounts, path, tmp_path, command):
     assert run().returncode == 0 and not journal.exists()
 
 
+@pytest.mark.parametrize("what", ["file", "gzip", "folder"])
+def test_links_of_others_to_what_is_mounted(mounts, path, tmp_path, what):
+    """A link of another user leads to what is his alone, if it is to be written, or others are to read it."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    victim = closed / "victim.h5"
+    shutil.copyfile(path, victim)
+    if what == "gzip":
+        subprocess.run(["gzip", victim], check=True)
+        victim = victim.with_name("victim.h5.gz")
+    target = closed if what == "folder" else victim
+    frame = "victim.h5/d/frames/1.raw" if what == "folder" else "d/frames/1.raw"
+    for name in closed, victim:
+        os.chown(name, DAEMON, DAEMON)
+    os.chmod(victim, 0o600)
+    before, names = victim.read_bytes(), os.listdir(closed)
+    link = path.with_name("link")
+    link.symlink_to(target)
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    kind = "folder" if what == "folder" else "file"
+    why = f"{link}: a symbolic link of user {NOBODY} leads to a {kind} of user {DAEMON}: name that {kind} itself"
+
+    shown = ["ro,allow_other", "allow_other", "ro,allow_other,umask=022", "rw", "rw,allow_other"]
+    if what == "file":
+        shown.append("follow,allow_other")
+    for options in shown:
+        assert why in refusal(link, tmp_path, "-o", options), options
+    mount = mounts(link, "default", expect_log=True)
+    assert f"mounted read-only, for want of writing: {why}" in mount.log()
+    assert (mount / frame).read_bytes() == bytes(2048)
+    with pytest.raises(OSError) as error:
+        (mount / frame).open("r+b")
+    assert error.value.errno == errno.EROFS
+    mount.unmount()
+    mounts(link, "ro").unmount()
+    assert victim.read_bytes() == before and os.listdir(closed) == names
+
+    os.chown(link, 0, 0, follow_symlinks=False)
+    mounts(link, "ro,allow_other").unmount()
+    mounts(link, "default", "allow_other", expect_log=True).unmount()
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    for name in closed, victim:
+        os.chown(name, NOBODY, NOBODY)
+    mounts(link, "ro,allow_other").unmount()
+    mount = mounts(link, "default", "allow_other", expect_log=True)
+    assert "for want of writing" not in mount.log()
+
+
 SWAP = """
 import os, sys, time
 name, victim, *other = sys.argv[1:]

@@ -471,6 +471,32 @@ static void a_dataset_without_cache_can_be_flushed(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+/* As one is that takes a file's place after the mount has resolved its path. */
+static void links_of_others_lead_to_nothing_that_is_shown_to_others(void **state)
+{
+    (void)state;
+    const struct sfs_options own = {.own_links = true};
+    struct sfs_options shown = {.for_others = true, .is_trusted = true, .own_links = true};
+    struct sfs_options followed = shown;
+    struct sfs_file *file;
+    followed.follow = true;
+    if (geteuid() != 0)
+        skip();
+    make_file("theirs.h5", true);
+    assert_int_equal(symlink("theirs.h5", "to_theirs.h5"), 0);
+    assert_int_equal(lchown("to_theirs.h5", 1, 1), 0);
+    log_quietly();
+    assert_int_equal(sfs_open("to_theirs.h5", &shown, &file), -EPERM);
+    assert_int_equal(sfs_open("to_theirs.h5", &followed, &file), -EPERM);
+    assert_int_equal(sfs_open("to_theirs.h5", &own, &file), 0);
+    assert_int_equal(sfs_close(file), 0);
+    assert_int_equal(chown("theirs.h5", 1, 1), 0);
+    assert_int_equal(sfs_open("to_theirs.h5", &shown, &file), 0);
+    assert_int_equal(sfs_close(file), 0);
+    unlink("to_theirs.h5");
+    unlink("theirs.h5");
+}
+
 static void nothing_can_be_closed_and_freed(void **state)
 {
     (void)state;
@@ -488,6 +514,7 @@ static void nothing_can_be_closed_and_freed(void **state)
 TEST_MAIN(cmocka_unit_test(what_is_no_file_is_refused), cmocka_unit_test(what_fails_gives_nothing),
           cmocka_unit_test(a_dataset_without_cache_can_be_flushed),
           cmocka_unit_test(nothing_can_be_closed_and_freed),
+          cmocka_unit_test(links_of_others_lead_to_nothing_that_is_shown_to_others),
           cmocka_unit_test(what_is_no_hdf5_is_refused),
           cmocka_unit_test(truncated_files_are_refused),
           cmocka_unit_test(a_file_that_another_process_writes_is_busy),

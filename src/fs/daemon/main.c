@@ -113,9 +113,13 @@ static int resolve_paths(struct options *options)
             return errno == EACCES ? EXIT_USAGE : EXIT_MOUNT_FAILED;
         }
         bool is_kept = paths[i] == &options->external_files && **paths[i] == '/';
-        free(is_kept ? resolved : *paths[i]);
+        char *dropped = is_kept ? resolved : *paths[i];
         if (!is_kept)
             *paths[i] = resolved;
+        int status = paths[i] == &options->file ? daemon_judge_links(options, dropped) : 0;
+        free(dropped);
+        if (status)
+            return status;
     }
     return 0;
 }

@@ -1,12 +1,48 @@
 /* What a mount asks of the library, and what is said when the last commit fails. */
 #include "fs/daemon/open_and_close.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "common/links_of_others.h"
 #include "common/load_stdin_or_gzip.h"
 #include "common/log.h"
+#include "common/why.h"
 #include "dataset/files_together.h"
+#include "fs/daemon/detach.h"
+
+/* Of what was found by the path. */
+static int check_links(const char *path, const struct stat *found, struct why *why)
+{
+    uid_t user;
+    const char *kind = S_ISDIR(found->st_mode) ? "folder" : "file";
+    int error = links_check(path, found, &user);
+    if (error == -EPERM)
+        why_refused(why, error,
+                    "a symbolic link of user %u leads to a %s of user %u: name that %s itself",
+                    (unsigned)user, kind, (unsigned)found->st_uid, kind);
+    else if (error)
+        why_refused(why, error, "%s", strerror(-error));
+    return error;
+}
+
+int daemon_judge_links(struct options *options, const char *given)
+{
+    struct stat st;
+    struct why why;
+    bool matters = !options->read_only || options->allow_other;
+    if (!matters || stat(options->file, &st) < 0 || check_links(given, &st, &why) == 0)
+        return 0;
+    if (options->allow_other || options->wants_writing) {
+        daemon_fail(given, why.text);
+        return EXIT_USAGE;
+    }
+    log_warning("mounted read-only, for want of writing: %s: %s", given, why.text);
+    options->read_only = true;
+    return 0;
+}
 
 /* Opens what lies in memory only. What would be written to it would be lost. */
 static int open_image(const struct options *options, struct sfs_options *file_options,
@@ -15,6 +51,14 @@ static int open_image(const struct options *options, struct sfs_options *file_op
     struct loaded loaded;
     int error =
         load_image(options->file, options->image_size, "-o image_size=SIZE allows more", &loaded);
+    struct why why;
+    if (!error && options->allow_other && loaded.has_st) {
+        error = check_links(options->file, &loaded.st, &why);
+        if (error) {
+            log_error("%s: %s", options->file, why.text);
+            free(loaded.bytes);
+        }
+    }
     if (error)
         return error;
     struct sfs_image_options image = {
@@ -55,6 +99,7 @@ struct sfs_options daemon_file_options(const struct options *options)
                                 .workers = options->workers,
                                 .follow = options->follow > 0,
                                 .hdf5_worker = !options->hdf5_inside,
+                                .own_links = true,
                                 .writable = !options->read_only,
                                 .share = !options->wants_writing};
 }

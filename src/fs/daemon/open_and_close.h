@@ -10,6 +10,12 @@
 /* How files are opened, also each file of a folder; it refers to what options do. */
 struct sfs_options daemon_file_options(const struct options *options);
 
+/* Judges the symbolic links of the path by which the file, or folder, was named, `given`, before it was resolved. Those
+ * of others must not say what is written, or shown to others: the mount is read-only then, which is logged, if that is
+ * enough and nobody has asked for writing. Otherwise an exit code, after saying why. Of links that come on the resolved
+ * path afterwards the same is an error of whoever opens it. */
+int daemon_judge_links(struct options *options, const char *given);
+
 /* Opens the file for writing if that is wanted and possible, otherwise for reading. Errors of sfs_open; logged. */
 int daemon_open_file(const struct options *options, struct sfs_file **file);
 
