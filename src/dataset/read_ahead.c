@@ -263,28 +263,39 @@ static void count_wrong(struct ahead *ahead, struct sfs_dataset *dataset)
     }
 }
 
-/* A stream moves on to chunks that it has not read yet. was_lost: they had been prefetched, and
+/* A stream moves on to chunks that it has not read yet. is_lost: they had been prefetched, and
  * were evicted. The lock is held. */
-static void make_step(struct stream *stream, bool was_lost)
+static void make_step(struct stream *stream, bool is_lost)
 {
     unsigned *wrong = &stream->dataset->ahead.wrong;
     if (stream->n_steps < SURE)
         stream->n_steps++;
-    else if (!was_lost)
+    else if (!is_lost)
         *wrong = 0;
-    *wrong += was_lost;
+    *wrong += is_lost;
+}
+
+/* Whether a read is a step to a chunk that has been prefetched, and was evicted. The lock is not held while it is
+ * looked for, which may take long in virtual datasets. */
+static bool was_lost(struct ahead *ahead, struct sfs_dataset *dataset, uint64_t first,
+                     uint64_t last, const uint64_t *first_scaled)
+{
+    pthread_mutex_lock(&ahead->lock);
+    const struct stream *stream = find_stream(ahead, dataset, first);
+    bool was_fetched = stream && last >= stream->end && first < stream->fetched;
+    pthread_mutex_unlock(&ahead->lock);
+    return was_fetched && !visit(ahead, dataset, first_scaled, cache_holds);
 }
 
 /* Notes a read. Returns the stream that it continues or begins. The lock is held. */
 static struct stream *note_chunks(struct ahead *ahead, struct sfs_dataset *dataset, uint64_t first,
-                                  uint64_t last, const uint64_t *first_scaled)
+                                  uint64_t last, bool is_lost)
 {
     uint64_t now = clock_now();
     struct stream *stream = find_stream(ahead, dataset, first);
     bool is_new = !stream, is_step = stream && last >= stream->end;
     if (is_step)
-        make_step(stream,
-                  first < stream->fetched && !visit(ahead, dataset, first_scaled, cache_holds));
+        make_step(stream, is_lost);
     if (is_new) {
         count_wrong(ahead, dataset);
         stream = begin_stream(ahead, dataset, now);
@@ -319,8 +330,9 @@ void ahead_note(struct ahead *ahead, struct sfs_dataset *dataset, const struct b
         !find_grid(layout, grid, &n))
         return;
     find_chunks(layout, grid, box, scaled, &first, &last);
+    bool is_lost = was_lost(ahead, dataset, first, last, scaled);
     pthread_mutex_lock(&ahead->lock);
-    struct stream *stream = note_chunks(ahead, dataset, first, last, scaled);
+    struct stream *stream = note_chunks(ahead, dataset, first, last, is_lost);
     stream->n_chunks = n;
     uint64_t wanted = wanted_of(ahead, stream, stream->last_read);
     uint64_t farthest = stream->fetched + wanted - 1;

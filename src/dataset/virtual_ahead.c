@@ -1,14 +1,28 @@
 /* The chunks of the sources that a box of a virtual dataset consists of, for reading ahead. */
 #include "dataset/virtual_dataset.h"
+
+#include <errno.h>
+
 #include "dataset/virtual_part.h"
+
+/* Of virtual datasets that are sources of each other, each by many mappings, a box can have any number of parts. */
+#define MOST_PARTS 4096
 
 struct visitor {
     virtual_visit_fn *visit;
-    size_t left_bytes; /* of chunks that may still be visited */
+    size_t left_bytes;   /* of chunks that may still be visited */
+    unsigned left_parts; /* the same, of sources; those that have nothing of the box count, too */
 };
 
 static bool visit_box(struct sfs_dataset *dataset, const struct box *box, struct visitor *visitor,
                       int depth);
+
+static bool take_part(unsigned *left)
+{
+    bool is_left = *left > 0;
+    *left -= is_left;
+    return is_left;
+}
 
 /* Whether there is room for so many chunks, which is then taken. */
 static bool take_room(struct visitor *visitor, const struct layout *layout,
@@ -84,7 +98,8 @@ static bool visit_mapping(struct virtual *virtual, const struct mapping *mapping
     for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && goes_on; block++) {
         struct virtual_part part;
         struct call call;
-        goes_on = part_try_begin(&part, virtual, mapping, block, &call);
+        goes_on = take_part(&visitor->left_parts) &&
+                  part_try_begin(&part, virtual, mapping, block, &call);
         if (goes_on) {
             struct box source;
             if (find_in_source(&part, box, &source))
@@ -118,14 +133,15 @@ static bool visit_box(struct sfs_dataset *dataset, const struct box *box, struct
 bool virtual_visit(struct virtual *virtual, const struct box *box, size_t most_bytes,
                    virtual_visit_fn *visit)
 {
-    struct visitor visitor = {.visit = visit, .left_bytes = most_bytes};
-    return visit_mappings(virtual, box, &visitor, 0);
+    struct visitor visitor = {.visit = visit, .left_bytes = most_bytes, .left_parts = MOST_PARTS};
+    return visit_mappings(virtual, box, &visitor, 0) || visitor.left_parts == 0;
 }
 
-static void open_sources(struct virtual *virtual, const struct box *box, int depth);
+static int open_sources(struct virtual *virtual, const struct box *box, unsigned *left_parts,
+                        int depth);
 
 static int open_source(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
-                       const struct box *box, int depth)
+                       const struct box *box, unsigned *left_parts, int depth)
 {
     struct source *source = mapping->of;
     struct known *numbered = NULL;
@@ -144,30 +160,35 @@ static int open_source(struct virtual *virtual, const struct mapping *mapping, u
     if (dataset->virtual && part_try_begin(&part, virtual, mapping, block, &call)) {
         struct box of_source;
         if (find_in_source(&part, box, &of_source))
-            open_sources(dataset->virtual, &of_source, depth + 1);
+            error = open_sources(dataset->virtual, &of_source, left_parts, depth + 1);
         part_try_end(&part, &call);
     }
     source_put(source);
     mapping_let_go(virtual, numbered);
-    return 0;
+    return error;
 }
 
-static void open_sources(struct virtual *virtual, const struct box *box, int depth)
+static int open_sources(struct virtual *virtual, const struct box *box, unsigned *left_parts,
+                        int depth)
 {
     struct touched touched;
     if (depth >= VIRTUAL_DEPTH || atomic_load(&virtual->is_librarys))
-        return;
+        return 0;
     int error = touched_find(virtual, box, &touched);
     for (size_t i = 0; i < touched.n && !error; i++) {
         const struct mapping *mapping = touched.mapping[i];
         uint64_t end = mapping_blocks_end(mapping, box);
         for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++)
-            error = open_source(virtual, mapping, block, box, depth);
+            error = take_part(left_parts)
+                        ? open_source(virtual, mapping, block, box, left_parts, depth)
+                        : -E2BIG;
     }
     touched_free(&touched);
+    return error;
 }
 
 void virtual_open_sources(struct virtual *virtual, const struct box *box)
 {
-    open_sources(virtual, box, 0);
+    unsigned left_parts = MOST_PARTS;
+    (void)open_sources(virtual, box, &left_parts, 0);
 }

@@ -42,13 +42,13 @@ void virtual_return(void *holder);
 /* Calls a function with each chunk that a box consists of, as far as the sources are open and
  * nothing has to be waited for, until it returns false. Returns whether it never did. Scaled
  * coordinates; of a chunk that parts of the box are in, more than once. Left out are sources of
- * which the box has elements with whole chunks between them, and those that would make it more
- * than most_bytes of chunks. */
+ * which the box has elements with whole chunks between them, those that would make it more
+ * than most_bytes of chunks, and of very many parts all but the first. */
 typedef bool virtual_visit_fn(struct cache_dataset *cache, const uint64_t *scaled);
 bool virtual_visit(struct virtual *virtual, const struct box *box, size_t most_bytes,
                    virtual_visit_fn *visit);
 
-/* Opens the sources of a box that will be read soon; errors are left to the read. */
+/* Opens the sources of a box that will be read soon, of very many the first; errors are left to the read. */
 void virtual_open_sources(struct virtual *virtual, const struct box *box);
 
 /* As sfs_virtual_sources. */

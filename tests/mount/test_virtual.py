@@ -972,6 +972,30 @@ def test_sparse_sources(mounts, tmp_path):
     assert json.loads((mount / "v/dataset.json").read_text())["defined_elements"] == data.size
 
 
+def make_levels(path, levels, mappings, shape=(8, 1024, 1024)):
+    """Virtual datasets of each other: the second frame of each is all of these mappings, of which only the last is read;
+    all ways through them are mappings**levels."""
+    with h5py.File(path, "a", libver="latest") as f:
+        f.create_dataset(str(levels), shape, "u1")
+    for level in reversed(range(levels)):
+        frames = [(0, 1), (2, 6), *[(1, 1)] * mappings]
+        shown = [space_of(shape, (first, 0, 0), (1, 1, 1), (1, 1, 1), (n, *shape[1:])) for first, n in frames]
+        make_mapped(path, shape, [(part, ".", str(level + 1), part) for part in shown], str(level), "u1", fill=0)
+
+
+def test_very_many_ways_through_sources(mounts, tmp_path):
+    """Frames in order: what is read ahead is looked for as far as it pays, and others are read meanwhile."""
+    path = tmp_path / "v.h5"
+    make_levels(path, 14, 50)
+    data = files.integers((16, 128, 128), "<u4")
+    write(path, data, chunks=(1, 128, 128), compression="gzip")
+    mount = mounts(path, "ro,direct_io,workers=2")
+    for i in range(8):
+        reader = subprocess.Popen(["cat", mount / f"0/frames/{i}.raw"], stdout=subprocess.PIPE)
+        assert reader.communicate(timeout=START_SECONDS)[0] == bytes(1 << 20), i
+        assert (mount / f"d/frames/{i}.raw").read_bytes() == data[i].tobytes()
+
+
 @pytest.mark.parametrize("through", [1, 2])
 def test_what_cannot_be_lent_is_looked_for_once(mounts, tmp_path, through):
     """Packed values of a source are put in their places by the request that has loaded them, also where
