@@ -60,13 +60,23 @@ uint64_t mount_frame_of_times(struct inode inode)
     return inode_view(inode) < VIEW_STACK_RAW ? inode.frame : TIMES_ANY_FRAME;
 }
 
-/* What was written in this mount is newer than the file. */
-static void add_times(const struct mount *mount, const struct node *node, struct inode inode,
-                      struct stat *st)
+static void raise_to(struct timespec *time, uint64_t nanos)
+{
+    struct timespec other = {(time_t)(nanos / 1000000000), (long)(nanos % 1000000000)};
+    if (other.tv_sec > time->tv_sec ||
+        (other.tv_sec == time->tv_sec && other.tv_nsec > time->tv_nsec))
+        *time = other;
+}
+
+/* What was written in this mount is newer than the file. Virtual datasets show what was written to any dataset. */
+static void add_times(const struct mount *mount, const struct node *node, const struct views *views,
+                      struct inode inode, struct stat *st)
 {
     if (!mount->times)
         return;
     times_apply(mount->times, node->object, mount_frame_of_times(inode), st);
+    if (views_show_others(views))
+        raise_to(&st->st_mtim, atomic_load(&node->mounted->written));
     st->st_ctim = st->st_mtim;
 }
 
@@ -121,11 +131,12 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     uint64_t size = 0, allocated = 0;
     *timeout = mount_attribute_timeout(mount, inode);
     notify_known(mount->notify, inode);
+    node_tell(mount->nodes, node, mount_frame_of_times(inode));
     mount_apply_staged(mount, node, inode);
     if (!size_of(mount, node, views, inode, &size, &allocated))
         *timeout = 0; /* it may be possible later */
     common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);
-    add_times(mount, node, inode, st);
+    add_times(mount, node, views, inode, st);
     as_file(st, size, allocated);
     return 0;
 }

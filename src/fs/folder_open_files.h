@@ -38,6 +38,7 @@ struct mounted_file {
     atomic_bool keeps_top;     /* the mount holds the node of its root group, */
     uint32_t top;              /* which is this one: there is something to commit */
     atomic_bool keeps_objects; /* objects of it are kept (node.h) */
+    _Atomic uint64_t written;  /* when elements of it were, in this mount: Unix time in ns; or 0 */
     /* Under the lock of files: */
     struct mounted_file *prev_open, *next_open; /* those not used for longest first */
     unsigned users, handles;                    /* handles are users for longer than a request */

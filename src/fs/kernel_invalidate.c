@@ -246,9 +246,9 @@ static bool find_own(struct notify *notify, uint64_t writer, const struct answer
            recent_is_doubtful(notify->recent, writer, own->offset, own->n);
 }
 
-static bool say_yes(void *context, struct inode inode)
+static bool say_yes(void *context, struct inode inode, bool is_other)
 {
-    (void)context, (void)inode;
+    (void)context, (void)inode, (void)is_other;
     return true;
 }
 
@@ -346,7 +346,7 @@ struct invalidation {
     const struct job *job;
 };
 
-static bool invalidate(void *context, struct inode inode)
+static bool invalidate(void *context, struct inode inode, bool is_other)
 {
     const struct invalidation *of = context;
     struct notify *notify = of->notify;
@@ -357,7 +357,8 @@ static bool invalidate(void *context, struct inode inode)
         keeper_invalidate_attributes(notify->connection, number);
         return false;
     }
-    if (inode_is_view(inode) && stack < sizeof(of->job->stack) / sizeof(*of->job->stack))
+    if (!is_other && inode_is_view(inode) &&
+        stack < sizeof(of->job->stack) / sizeof(*of->job->stack))
         range = of->job->stack[stack];
     recent_begin_forgetting(notify->recent, number, range.offset, range.n);
     keeper_invalidate(notify->connection, number, range.offset, range.n);

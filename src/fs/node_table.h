@@ -46,6 +46,10 @@ struct entry_of_node {
     size_t text_bytes;                 /* of name and target */
     size_t described_bytes;            /* of what describes the dataset, while views are open */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
+    bool shows_others;                 /* it is a virtual dataset: in the list of those, */
+    struct entry_of_node *prev_virtual, *next_virtual;
+    struct node_told told;
+    uint64_t forgotten; /* of told.times */
 };
 
 struct nodes {
@@ -70,10 +74,11 @@ struct nodes {
     struct entry_of_node *idle;
     unsigned n_idle;
     size_t idle_bytes;
-    size_t idle_described;        /* bytes of what describes those */
-    size_t described;             /* the same of all views */
-    size_t most_described;        /* NODES_DESCRIBED */
-    struct node_attributes *last; /* the attributes that were asked for last */
+    struct entry_of_node *virtual; /* those that show elements of other datasets */
+    size_t idle_described;         /* bytes of what describes those */
+    size_t described;              /* the same of all views */
+    size_t most_described;         /* NODES_DESCRIBED */
+    struct node_attributes *last;  /* the attributes that were asked for last */
 };
 
 /* node_make.c: makes a node without a number or an object, in no table; and frees one. Its views

@@ -88,6 +88,61 @@ static int count_described(struct nodes *nodes, struct entry_of_node *entry, siz
     return -ENOMEM;
 }
 
+/* The lock must be held. */
+static void note_virtual(struct nodes *nodes, struct entry_of_node *entry, bool is_virtual)
+{
+    if (!is_virtual || entry->shows_others)
+        return;
+    entry->shows_others = true;
+    entry->told = (struct node_told){.number = entry->node.number, .first = UINT64_MAX};
+    DL_APPEND2(nodes->virtual, entry, prev_virtual, next_virtual);
+}
+
+void node_tell(struct nodes *nodes, const struct node *node, uint64_t frame)
+{
+    struct entry_of_node *entry = (struct entry_of_node *)node;
+    struct node_told *told = &entry->told;
+    if (!entry->shows_others) /* which was found out before its views were in use */
+        return;
+    pthread_mutex_lock(&nodes->lock);
+    told->times++;
+    if (frame != UINT64_MAX) {
+        told->last = told->first > told->last || frame > told->last ? frame : told->last;
+        told->first = frame < told->first ? frame : told->first;
+    }
+    pthread_mutex_unlock(&nodes->lock);
+}
+
+size_t node_told(struct nodes *nodes, struct node_told **told)
+{
+    struct entry_of_node *entry;
+    size_t n = 0;
+    *told = NULL;
+    pthread_mutex_lock(&nodes->lock);
+    DL_FOREACH2 (nodes->virtual, entry, next_virtual)
+        n += entry->told.times > entry->forgotten;
+    if (n > 0)
+        *told = malloc(n * sizeof(**told));
+    n = 0;
+    DL_FOREACH2 (nodes->virtual, entry, next_virtual)
+        if (*told && entry->told.times > entry->forgotten)
+            (*told)[n++] = entry->told;
+    pthread_mutex_unlock(&nodes->lock);
+    return n;
+}
+
+void node_forgot(struct nodes *nodes, const struct node_told *told)
+{
+    pthread_mutex_lock(&nodes->lock);
+    struct entry_of_node *entry = node_find_number(nodes, told->number);
+    if (entry && entry->shows_others && entry->told.times == told->times) {
+        entry->forgotten = told->times;
+        entry->told.first = UINT64_MAX;
+        entry->told.last = 0;
+    }
+    pthread_mutex_unlock(&nodes->lock);
+}
+
 /* Opens the views of a node; other threads that want them wait. The lock must be held; it is
  * dropped. */
 static int open_views(struct nodes *nodes, struct entry_of_node *entry)
@@ -112,6 +167,7 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
         pthread_mutex_lock(&nodes->lock);
     } else {
         mounted_views_opened(entry->node.mounted);
+        note_virtual(nodes, entry, views->info->layout == SFS_VIRTUAL);
     }
     entry->views = views;
     entry->opening = false;

@@ -1,10 +1,20 @@
 /* What must be done besides when something is written: its times, its commit, and its object is kept. */
 #include "fs/mount.h"
 
+/* Of virtual datasets, which show elements of others. */
+static void note_time(const struct node *node)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    atomic_store(&node->mounted->written,
+                 (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
+}
+
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
 {
     node_keep_object(mount->nodes, node);
     times_note(mount->times, node->object, first, last, false);
+    note_time(node);
     mount_note(mount, node);
 }
 
@@ -17,5 +27,6 @@ void mount_applied(struct mount *mount, const struct node *node, uint64_t first,
 {
     node_keep_object(mount->nodes, node);
     times_note(mount->times, node->object, first, last, true);
+    note_time(node);
     mount_note(mount, node);
 }

@@ -364,6 +364,43 @@ def test_what_is_written_is_shown(mounts, tmp_path, options):
     check(mount, data[1::2])
 
 
+def write_while_open(source, shown, shape):
+    """What is written to the source is seen through descriptors and maps of the views that show it, and by their
+    times; what was asked for once is asked for again after each change."""
+    stack = np.memmap(shown / "stack.raw", "<u4", "r", shape=shape)
+    fds = [os.open(shown / name, os.O_RDONLY) for name in ("frames/1.raw", "npy/000001.npy", "stack.raw")]
+    names = [shown / name for name in ("frames/1.raw", "raw/000001.raw", "stack.raw", "stack.npy")]
+    n = shape[1] * shape[2] * 4
+    try:
+        for value in 5, 6, 7:
+            assert stack[1, 0, 0] != value
+            for fd in fds:
+                os.pread(fd, 1 << 20, 0)
+            times = [os.stat(name).st_mtime_ns for name in names]
+            (source / "frames/1.raw").write_bytes(np.full(shape[1:], value, "<u4").tobytes())
+            assert set(stack[1].ravel().tolist()) == {value}
+            for fd, at in zip(fds, (0, os.fstat(fds[1]).st_size - n, n)):
+                assert set(np.frombuffer(os.pread(fd, n, at), "<u4").tolist()) == {value}
+            assert all(os.stat(name).st_mtime_ns > time for name, time in zip(names, times))
+    finally:
+        del stack
+        for fd in fds:
+            os.close(fd)
+
+
+def test_what_is_written_is_shown_by_what_is_open(mounts, tmp_path):
+    data = files.integers((4, 32, 33), "<u4")
+    path = tmp_path / "v.h5"
+    for name in "d", "data_000001":
+        write(path, data, name=name, chunks=(1, 32, 33))
+    layout = h5py.VirtualLayout(data.shape, "<u4")
+    layout[...] = h5py.VirtualSource(".", "d", data.shape)
+    make_virtual(path, layout)
+    mount = mounts(path, "rw")
+    write_while_open(mount / "d", mount / "v", data.shape)
+    write_while_open(mount / "data_000001", mount / "data", data.shape)
+
+
 def circle(folder):
     for name, other in (("a.h5", "b.h5"), ("b.h5", "c.h5"), ("c.h5", "a.h5")):
         layout = h5py.VirtualLayout((2, 3, 4), "<u4")
