@@ -28,3 +28,15 @@ void mount_apply_names(struct mount *mount, const struct node *node)
 {
     apply_staged(mount, node, VIEW_KINDS, 0, false);
 }
+
+int mount_apply_closed(fuse_req_t request, const struct commits *commits)
+{
+    CHANGING(request);
+    const struct mount *mount = fuse_req_userdata(request);
+    if (!staging_any_waits(mount->staging))
+        return 0;
+    loop_begin_wait(mount->loop);
+    int error = staging_apply_before_commit(mount->staging, commits);
+    loop_end_wait(mount->loop);
+    return error;
+}

@@ -29,13 +29,17 @@ static int apply(fuse_req_t request, struct open_file *file, struct change *chan
     return error;
 }
 
-/* It may wait for who has all of a frame applied before the next commit, and can be interrupted then. */
+/* It waits for what was closed, and for who has all of a frame applied before the next commit, and can be interrupted
+ * then. */
 static int commit(fuse_req_t request, struct commits *commits, struct sfs_dataset *dataset)
 {
+    int error = mount_apply_closed(request, commits);
+    if (error)
+        return error;
     CHANGING(request);
     const struct mount *mount = mount_of(request);
     loop_begin_wait(mount->loop);
-    int error = commits_now(commits, dataset);
+    error = commits_now(commits, dataset);
     loop_end_wait(mount->loop);
     return error;
 }
@@ -81,9 +85,12 @@ void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fu
     struct answer answer = {.kind = ANSWER_ERROR};
     const struct node *node = node_get(mount->nodes, inode_unpack(number).node);
     struct commits *commits = mount_commits(mount, node);
-    if (mount->files && (!node || node->type == NODE_FOLDER))
-        answer.error = mount_commit_folder(mount);
-    else if (commits)
+    if (mount->files && (!node || node->type == NODE_FOLDER)) {
+        answer.error = mount_apply_closed(request, NULL);
+        if (!answer.error)
+            answer.error = mount_commit_folder(mount);
+    } else if (commits) {
         answer.error = commit(request, commits, NULL);
+    }
     notify_answer(mount->notify, request, &answer);
 }

@@ -163,6 +163,10 @@ void mount_apply_staged(struct mount *mount, const struct node *node, struct ino
 void mount_apply_itself(struct mount *mount, const struct node *node, struct inode inode);
 void mount_apply_names(struct mount *mount, const struct node *node);
 
+/* Before a commit that a request asks for: the same for all that was closed before it in the file, or (NULL) in the
+ * folder. Errors of staging_apply_before_commit. */
+int mount_apply_closed(fuse_req_t request, const struct commits *commits);
+
 /* ---- new_names.c ---- */
 
 /* The directory of temporary files by its inode. -EROFS, -ESTALE; -EPERM: there are none in it; errors of

@@ -166,6 +166,8 @@ static void end_staging(struct mount *mount, struct open_file *file)
     bool changed, is_whole = staging_is_collected(file->staged);
     FINISHING(mount);
     uint64_t frames = views_frames(file->views);
+    if (staging_waits(file->staged)) /* a sync that waits for this is to contain a new frame */
+        fresh_closed(mount_fresh(mount, file->node), file->fresh);
     int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
     if (error && !(is_whole && error == -EINVAL))
         log_error(

@@ -48,6 +48,8 @@ struct staged {
     unsigned closing;      /* descriptors: nothing was written, and it is not answered yet */
     bool is_looked_at;     /* meanwhile, at another view */
     bool is_closed;        /* the same, and answered: it may be closed for good */
+    uint64_t close;        /* since which it is, or was until others gave up; or 0 */
+    unsigned ending;       /* writers that are closed for good, before what they leave is applied */
     uint64_t head_written; /* of a dense view, truncated or new: header bytes, from the first on */
     atomic_bool is_collected; /* of one: another program's file, as a new content; changes under
                                * both locks */
@@ -68,6 +70,14 @@ struct staged_writer {
                       * told; or 0; read without the lock */
 };
 
+/* A sync that waits for what was closed. */
+struct staged_sync {
+    struct staged_sync *prev, *next;
+    const struct commits *commits; /* NULL: of all files */
+    uint64_t close;                /* the last one before it */
+    int error;                     /* what it waited for is lost */
+};
+
 struct staging {
     struct nodes *nodes;
     struct staging_limit *limit; /* NULL: nothing is collected */
@@ -76,7 +86,9 @@ struct staging {
     struct staged *table;
     pthread_cond_t changed; /* `waits` or `closing` of an entry */
     uint64_t version;       /* the last version given */
-    atomic_uint waiting;    /* in the table; may be read without the lock */
+    uint64_t closes;        /* that were answered, of those that `closing` counts */
+    struct staged_sync *syncs;
+    atomic_uint waiting; /* in the table; may be read without the lock */
 };
 
 int staging_create(struct nodes *nodes, struct staging **out)
@@ -150,8 +162,10 @@ static void note(struct staging *staging, struct staged *staged)
 {
     bool waits = staged->is_staged || (staged->is_new && !staged->is_refused);
     staged->version = staging->version += 2;
-    if (!waits)
+    if (!waits) {
         staged->is_closed = false;
+        staged->close = 0;
+    }
     if (atomic_exchange(&staged->waits, waits) != waits)
         waits ? atomic_fetch_add(&staging->waiting, 1) : atomic_fetch_sub(&staging->waiting, 1);
     pthread_cond_broadcast(&staging->changed);
@@ -512,8 +526,12 @@ bool staging_closed(struct staging *staging, const struct node *node, enum view_
     struct staged *staged = find(staging, node, view, frame);
     bool is_done = !staged || !staged->is_looked_at || in_any_case;
     if (staged && staged->closing > 0 && is_done) {
+        bool is_closed = atomic_load(&staged->waits) && !staged->is_written;
         staged->closing--;
-        staged->is_closed = atomic_load(&staged->waits) && !staged->is_written;
+        staging->closes++;
+        if (is_closed && !staged->is_closed)
+            staged->close = staging->closes;
+        staged->is_closed = is_closed;
         pthread_cond_broadcast(&staging->changed);
     }
     pthread_mutex_unlock(&staging->lock);
@@ -533,17 +551,43 @@ static void leave_for_good(struct staging *staging, struct staged *staged, unsig
         destroy(staging, staged);
 }
 
+/* Whether a sync is to contain what was closed first by that close. */
+static bool is_synced_by(const struct staged *staged, uint64_t close,
+                         const struct staged_sync *sync)
+{
+    return close > 0 && close <= sync->close &&
+           (!sync->commits || staged->node->mounted->commits == sync->commits);
+}
+
+/* By closing for good: an error is told to the syncs that wait for it, as there is nobody else. */
+static int apply_last(struct staging *staging, struct staged *staged,
+                      const struct staged_writer *told, bool *changed)
+{
+    struct staged_sync *sync;
+    uint64_t close = staged->close;
+    int error = apply(staging, staged, told, changed);
+    DL_FOREACH (staging->syncs, sync) {
+        if (error && is_synced_by(staged, close, sync))
+            sync->error = error == -EINTR ? -EIO : error;
+    }
+    return error;
+}
+
 int staging_end(struct staging *staging, struct staged_writer *writer, bool asked, bool *changed)
 {
     struct staged *staged = writer->staged;
     int error = 0;
     *changed = false;
+    pthread_mutex_lock(&staging->lock);
+    staged->ending++;
+    pthread_mutex_unlock(&staging->lock);
     enter_in_any_case(staging, staged);
     asked &= !staging_has_lost(writer); /* what waits now is others' */
     if ((asked || staged->writers == 1) && atomic_load(&staged->waits))
-        error = apply(staging, staged, writer, changed);
+        error = apply_last(staging, staged, writer, changed);
     DL_DELETE(staged->list, writer);
     free(writer);
+    staged->ending--;
     leave_for_good(staging, staged, &staged->writers); /* new writers may have come meanwhile */
     return error;
 }
@@ -997,4 +1041,41 @@ void staging_apply_closed(struct staging *staging, const struct node *node, enum
         if (staged->closing > 0 && is_shown_by(staged, node, view, frame, itself))
             staged->is_looked_at = true;
     pthread_mutex_unlock(&staging->lock);
+}
+
+/* ---- Before a commit ---- */
+
+bool staging_any_waits(const struct staging *staging)
+{
+    return staging && atomic_load(&staging->waiting) > 0;
+}
+
+/* One that may have been closed for good, or has been. */
+static struct staged *find_to_sync(const struct staging *staging, const struct staged_sync *sync)
+{
+    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
+        if ((staged->is_closed || staged->ending > 0) && !staged->is_written &&
+            is_synced_by(staged, staged->close, sync))
+            return staged;
+    return NULL;
+}
+
+int staging_apply_before_commit(struct staging *staging, const struct commits *commits)
+{
+    const struct timespec end = clock_in(PATIENCE_NANOS);
+    struct staged_sync sync = {.commits = commits};
+    struct staged *staged;
+    int error = 0;
+    pthread_mutex_lock(&staging->lock);
+    sync.close = staging->closes;
+    DL_APPEND(staging->syncs, &sync);
+    while (!error && !sync.error && (staged = find_to_sync(staging, &sync))) {
+        if (staged->ending == 0 && clock_has_come(&end))
+            staged->is_closed = false; /* as above */
+        else
+            error = wait_for_change(staging);
+    }
+    DL_DELETE(staging->syncs, &sync);
+    pthread_mutex_unlock(&staging->lock);
+    return error ? error : sync.error;
 }

@@ -22,7 +22,8 @@
  * of the frame waits for that. If another descriptor is open, which the kernel does not tell, the
  * reader gives up after a while, and sees the old content. Opening the same file for writing, or
  * truncating it by name, waits, too: otherwise the truncation would become a part of the new
- * writes, and a selection that is written would keep values that the truncation has erased.
+ * writes, and a selection that is written would keep values that the truncation has erased. So does a sync of
+ * anything in the HDF5 file, as it makes durable all that was closed before.
  *
  * A close is answered when the kernel has no outdated content of other views any more (kernel_invalidate.h).
  * A reader that looks at one before that may hold a page or a look-up that the invalidation waits
@@ -154,5 +155,11 @@ bool staging_is_applied(struct staging *staging, const struct node *node, enum v
                         uint64_t frame, bool itself);
 void staging_apply_closed(struct staging *staging, const struct node *node, enum view_kind view,
                           uint64_t frame, bool itself);
+
+/* Before a commit that is to contain all that was closed in a file, or (NULL) in all: waits until what close(2) has
+ * returned for is applied, if that was closed for good. The error for which some of it is lost meanwhile; -EINTR.
+ * Whether there can be any. */
+int staging_apply_before_commit(struct staging *staging, const struct commits *commits);
+bool staging_any_waits(const struct staging *staging);
 
 #endif

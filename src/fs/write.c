@@ -162,8 +162,10 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     bool is_refused = answer.error && answer.error != -EINTR && file->staged && refuse(mount, file);
     if (!answer.error && !is_selection && is_synchronous(info)) {
         fresh_finish(mount_fresh(mount, file->node), file->fresh);
-        answer.error = commits_now(mount_commits(mount, file->node),
-                                   file->views ? file->views->dataset : NULL);
+        struct commits *commits = mount_commits(mount, file->node);
+        answer.error = mount_apply_closed(request, commits);
+        if (!answer.error)
+            answer.error = commits_now(commits, file->views ? file->views->dataset : NULL);
     }
     /* Of a selection the kernel holds no pages. */
     uint64_t writer = is_selection ? 0 : number;

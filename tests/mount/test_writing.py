@@ -1298,6 +1298,62 @@ def test_what_is_synced_is_durable(mounts, data, tmp_path, way):
     check_after_crash(mounts, data)
 
 
+SIDE = 200  # of a frame with a chunk for each element: to empty it takes longer than to close and to sync
+
+
+@pytest.fixture
+def small_chunks(tmp_path):
+    """A folder with a file with such frames, full of ones."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    subprocess.run([BUILD / "sparsectl", "create", folder / "f.h5", "d", "--dtype", "u1", "--dims", f"2,{SIDE},{SIDE}",
+                    "--chunk", "1,1,1"], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("what", ["raw", "defined"])
+@pytest.mark.parametrize("way", ["directory", "file", "other file", "folder", "write"])
+def test_what_was_closed_is_synced(mounts, small_chunks, way, what):
+    """A truncation takes effect after close(2) has returned."""
+    options = "default" if way == "folder" else "rw", "commit_interval=0,direct_io"
+    mount = mounts(small_chunks if way == "folder" else small_chunks / "f.h5", *options)
+    d = mount / ("f.h5/d" if way == "folder" else "d")
+    for frame in range(2):
+        (d / f"frames/{frame}.raw").write_bytes(bytes([1]) * SIDE * SIDE)
+    do(f"sync {d}")
+    other = {"directory": d / "frames", "file": d / "frames/0.raw", "other file": d / "frames/1.raw",
+             "folder": mount.root, "write": d / "frames/1.raw"}[way]
+    fd = os.open(other, os.O_WRONLY | os.O_SYNC if way == "write" else os.O_RDONLY)
+    os.close(os.open(d / f"frames/0.{what}", os.O_WRONLY | os.O_TRUNC))
+    if way == "write":
+        assert os.write(fd, b"\2") == 1
+    else:
+        os.fsync(fd)
+    kill(mount)
+    with contextlib.suppress(OSError):
+        os.close(fd)
+    d = mounts(small_chunks / "f.h5", expect_log=True) / "d"
+    assert (d / "frames/0.raw").read_bytes() == bytes(SIDE * SIDE)
+    assert (d / "frames/1.raw").read_bytes() == bytes([2 if way == "write" else 1]) + bytes([1]) * (SIDE * SIDE - 1)
+
+
+def test_a_sync_does_not_wait_for_who_keeps_a_file_open(mounts, small_chunks):
+    """A shell closes what it has passed on: what that is to become is not known yet."""
+    mount = mounts(small_chunks / "f.h5", "rw,commit_interval=0")
+    frame, ones = mount / "d/frames/0.raw", bytes([1]) * SIDE * SIDE
+    frame.write_bytes(ones)
+    fd = os.open(frame, os.O_WRONLY | os.O_TRUNC)
+    os.close(os.dup(fd))
+    directory = os.open(mount.root, os.O_RDONLY)
+    for _ in range(2):
+        os.fsync(directory)
+    os.close(directory)
+    assert (mount / "d/stack.raw").read_bytes()[:len(ones)] == ones
+    os.fsync(fd)
+    assert (mount / "d/stack.raw").read_bytes()[:len(ones)] == bytes(len(ones))
+    os.close(fd)
+
+
 def test_a_file_that_others_change_after_a_crash(mounts, data):
     """Its journal had been carried out: it does not keep anybody from the file, nor undo anything."""
     d = data.mount(mounts, "commit_interval=0")
@@ -1810,6 +1866,34 @@ def test_filling_is_interrupted(mounts, large, ending, how):
     with h5py.File(large) as file:
         assert file["d"][:, -1, -1].tolist() == [7, 7]
         assert 0 < file["d"].id.get_storage_size() < 1 << 30
+
+
+@pytest.mark.parametrize("ending", ["kill", "end"])
+def test_a_sync_that_waits_for_what_was_closed_is_interrupted(mounts, tmp_path, ending):
+    """A frame that shares its chunks with another is emptied, which takes long."""
+    path = tmp_path / "shared.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("d", (2, LARGE // 1024, 1024), "u1", chunks=(2, 128, 1024), compression=9)
+        file["beside"] = np.arange(10)
+    mount = mounts(path, "rw,threads=2,cache_size=16M", expect_log=True)
+    os.close(os.open(mount / "d/frames/0.raw", os.O_WRONLY | os.O_TRUNC))
+    while json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_encoded"] == 0:  # it is being applied
+        pass
+    directory = os.open(mount.root, os.O_RDONLY)
+    process = subprocess.Popen(["python3", "-c", "import os; os.fsync(0)"], stdin=directory, stderr=subprocess.DEVNULL)
+    os.close(directory)
+    with process:
+        assert (mount / "beside/stack.raw").read_bytes() == np.arange(10).tobytes()
+        if ending == "kill":
+            process.kill()
+        else:
+            mount.process.terminate()
+            assert mount.wait() == 0
+        assert process.wait(START_SECONDS) != 0
+    if ending == "kill":
+        mount.unmount()
+    assert "Interrupted system call" in mount.log()
+    do(f"{BUILD}/sparsectl check {path}")
 
 
 # ---- A file that somebody else cuts short ----
