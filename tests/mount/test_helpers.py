@@ -528,13 +528,17 @@ def test_umount_of_a_busy_mount(machine, source):
     machine.check("umount", mnt)
 
 
-def helper_with(machine, before, after):
-    """umount.sparsefs whose root does before and after each umount(2) what these shell commands do."""
+def is_asking(machine):
+    return machine.run("sh", "-c", "grep -aqszx -- '--at-mount-poin[t]' /proc/[0-9]*/cmdline").returncode == 0
+
+
+def helper_with(machine, before, after, what="unmount"):
+    """umount.sparsefs whose root does before and after each umount(2), or request, what these shell commands do."""
     program = install_directory("bindir") / "sparsefs"
     machine.check("sh", "-c", "mkdir -p /run/with && cat >/run/with/sparsefs && chmod 755 /run/with/sparsefs && "
                   'sed "s|^sparsefs=.*|sparsefs=/run/with/sparsefs|" "$(command -v umount.sparsefs)" '
                   ">/run/with/umount.sparsefs && chmod 755 /run/with/umount.sparsefs",
-                  input=f"#!/bin/sh\n[ \"$4\" = unmount ] || exec {program} \"$@\"\n"
+                  input=f"#!/bin/sh\n[ \"$4\" = {what} ] || exec {program} \"$@\"\n"
                         f"{before}\n{program} \"$@\"\ncode=$?\n{after}\nexit $code\n")
     return "/run/with/umount.sparsefs"
 
@@ -573,9 +577,9 @@ def test_umount_does_not_go_on_to_what_is_mounted_below(machine, source):
         machine.check("umount", point)
 
 
-@pytest.mark.parametrize("there", ["link", "mount"])
-def test_umount_of_a_mount_point_that_is_exchanged(machine, source, there):
-    """At the last moment, by who owns the folder and has a mount namespace in which nothing is mounted there."""
+def exchange(machine, source, there):
+    """Mounts, and returns a shell command by which another user, who owns the folder and has a mount namespace in which
+    nothing is mounted there, exchanges the mount point for a link, or another one."""
     victim = machine.directory("/run/victim")
     machine.directory("/run/p/mnt")
     for point in victim, machine.directory("/run/p/mount"):
@@ -584,12 +588,36 @@ def test_umount_of_a_mount_point_that_is_exchanged(machine, source, there):
         "import ctypes, sys\n"
         f"sys.exit(ctypes.CDLL(None).renameat2(-100, b'/run/p/mnt', -100, b'/run/p/{there}', 2))\n"))
     machine.check("mount.sparsefs", "-o", "ro", source, "/run/p/mnt")
-    helper = helper_with(machine, "unshare --mount sh -c 'umount -i -l /run/p/mnt; umount -i -l /run/p/mount; "
-                         f"exec {' '.join(NOBODY)} /usr/bin/python3 /run/exchange.py' || exit 99", "")
+    return ("unshare --mount sh -c 'umount -i -l /run/p/mnt; umount -i -l /run/p/mount; "
+            f"exec {' '.join(NOBODY)} /usr/bin/python3 /run/exchange.py' || exit 99")
+
+
+@pytest.mark.parametrize("there", ["link", "mount"])
+def test_umount_of_a_mount_point_that_is_exchanged(machine, source, there):
+    """At the last moment."""
+    helper = helper_with(machine, exchange(machine, source, there), "")
     done = machine.run(helper, "/run/p/mnt")
     assert done.returncode == 32, done
     points = machine.check("cat", "/proc/self/mountinfo").stdout
     assert f" {source} " in points and " /run/victim " in points and points.count(" tmpfs none ") == 3
+
+
+@pytest.mark.parametrize("what", ["pid", "commit"])
+def test_umount_asks_nothing_that_a_link_leads_to(machine, source, what):
+    """The mount point is exchanged for one before root looks into the mount, and back."""
+    command = exchange(machine, source, "link")
+    machine.check("sh", "-c", "mkdir /run/victim/.sparsefs && mkfifo /run/victim/.sparsefs/pid && mkdir /run/bin && "
+                  "printf '%s\\n' '#!/bin/sh' 'echo \"$*\" >>/run/ran' \"exec $(command -v setsid) \\\"\\$@\\\"\" "
+                  ">/run/bin/setsid && chmod 755 /run/bin/setsid")
+    helper = helper_with(machine, command, command.replace("/run/p/mnt", "/run/p/link"), what)
+    done = machine.run("sh", "-c", f"PATH=/run/bin:$PATH exec {helper} -v /run/p/mnt")
+    if what == "commit":
+        assert done.returncode == 32 and "what was written could not be committed" in done.stderr, done
+        assert f" {source} " in machine.check("cat", "/proc/self/mountinfo").stdout
+    else:
+        assert done.returncode == 0, done
+    ran = machine.run("cat", "/run/ran").stdout
+    assert "head" not in ran and "sync" not in ran, ran
 
 
 @pytest.mark.parametrize("name", ["m", "-m \\ \n"])
@@ -603,9 +631,9 @@ def test_umount_is_not_led_to_another_mount(machine, source, name):
     machine.check("sh", "-c", f"chown 65534 /run /run/p && kill -STOP {pid}")
     umount = machine.start("sh", "-c", 'cd /run && exec umount.sparsefs -f "$1" >/dev/null', "sh", f"p/{name}/")
     try:
-        # It asks the daemon with head(1), when it has found the mount.
+        # It asks the daemon when it has found the mount.
         deadline = time.monotonic() + SECONDS
-        while machine.run("sh", "-c", "cat /proc/[0-9]*/comm | grep -qx head").returncode != 0:
+        while not is_asking(machine):
             assert umount.poll() is None and time.monotonic() < deadline
         machine.check(*NOBODY, "sh", "-c", "mv /run/p /run/q && ln -s evil /run/p")
         assert umount.wait(SECONDS) == 0
@@ -627,7 +655,7 @@ def test_umount_does_not_ask_another_mount(machine, source):
     umount = machine.start("sh", "-c", f"exec umount.sparsefs -f {mnt} 2>/run/said")
     try:
         deadline = time.monotonic() + SECONDS
-        while machine.run("sh", "-c", "cat /proc/[0-9]*/comm | grep -qx head").returncode != 0:
+        while not is_asking(machine):
             assert umount.poll() is None and time.monotonic() < deadline
         machine.check("mount", "-t", "tmpfs", "none", mnt)
         assert umount.wait(SECONDS) == 32
@@ -655,7 +683,7 @@ def test_umount_aborts_nothing_when_its_mount_is_gone(machine, source):
     umount = machine.start("sh", "-c", f"exec umount.sparsefs -f {mnt} 2>/run/said")
     try:
         deadline = time.monotonic() + SECONDS
-        while machine.run("sh", "-c", "cat /proc/[0-9]*/comm | grep -qx head").returncode != 0:
+        while not is_asking(machine):
             assert umount.poll() is None and time.monotonic() < deadline
         machine.check("umount", "-i", "-l", mnt)
         assert umount.wait(SECONDS) == 32
@@ -774,6 +802,22 @@ def test_helpers_show_no_control_characters(machine, source):
         done = machine.run(*command)
         assert not set(done.stderr) & set("\x1b\x07\u009b\u202e") and done.stderr.count("\n") == 1, done.stderr
         assert "?" in done.stderr and (name not in command or "?e\u00e0\u0100\u5b57" in done.stderr), done.stderr
+
+
+def test_what_root_asks_its_own_mount(machine, source):
+    """Only the mount that it was told."""
+    mnt = machine.directory()
+    machine.check("mount.sparsefs", source, mnt)
+    number, _ = number_and_connection(machine, mnt)
+    ask = [install_directory("bindir") / "sparsefs", "--at-mount-point"]
+    assert machine.check(*ask, number, mnt, "pid").stdout == f"{machine.daemon(mnt)}\n"
+    machine.check(*ask, number, mnt, "commit")
+    machine.check("ln", "-s", mnt, "/run/link")
+    for arguments in ((number, "/run/link", "pid"), (number, "/run/link", "commit"), ("1", mnt, "pid"),
+                      ("1", mnt, "commit"), (number, "/run", "commit"), (number, mnt, "pid", "more"), (number, mnt)):
+        done = machine.run(*ask, *arguments)
+        assert (done.returncode != 0, done.stdout) == (True, ""), arguments
+    machine.check("umount.sparsefs", mnt)
 
 
 def test_what_root_asks_as_another_user(machine, source):

@@ -1,7 +1,6 @@
 /* Becomes the user who has mounted, and asks. */
 #include "fs/daemon/ask_as_mounter.h"
 
-#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <stdbool.h>
@@ -19,8 +18,6 @@
 #include "fs/daemon/options.h"
 
 #define FIRST_OTHER 3 /* descriptor that is none of the standard ones */
-#define PID_DIGITS  10
-#define ASK_FLAGS   (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
 
 static bool drop_capabilities(void)
 {
@@ -37,25 +34,6 @@ static bool become(uid_t user, gid_t group)
            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && setgroups(0, NULL) == 0 &&
            setresgid(group, group, group) == 0 && setresuid(user, user, user) == 0 &&
            prctl(PR_SET_DUMPABLE, 0) == 0 && drop_capabilities() && prctl(PR_GET_DUMPABLE) == 0;
-}
-
-/* No link is followed, and nothing but digits is believed. */
-static bool tell_pid(int mount)
-{
-    char text[PID_DIGITS + 2] = "";
-    int folder = openat(mount, ".sparsefs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int fd = folder < 0 ? -1 : openat(folder, "pid", O_RDONLY | ASK_FLAGS);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    size_t digits = strspn(text, "0123456789");
-    return n > 0 && digits > 0 && digits <= PID_DIGITS &&
-           !text[digits + strspn(text + digits, "\n")] && printf("%.*s\n", (int)digits, text) > 0 &&
-           fflush(stdout) == 0;
-}
-
-static bool commit(int mount)
-{
-    int fd = openat(mount, ".", O_RDONLY | O_DIRECTORY | ASK_FLAGS);
-    return fd >= 0 && fsync(fd) == 0;
 }
 
 static bool tell_lock(const char *file)
@@ -83,6 +61,8 @@ int ask_as_mounter(int n, char **arguments)
     setsid(); /* no terminal that /dev/tty could mean */
     if ((!wants_lock && mount < 0) || !become((uid_t)user, (gid_t)group))
         return EXIT_SYSTEM;
-    bool done = wants_lock ? tell_lock(arguments[2]) : wants_pid ? tell_pid(mount) : commit(mount);
+    bool done = wants_lock  ? tell_lock(arguments[2])
+                : wants_pid ? mount_point_tell_pid(mount)
+                            : mount_point_commit(mount);
     return done ? EXIT_DONE : EXIT_SYSTEM;
 }

@@ -1,4 +1,4 @@
-/* Looks which mount is at a path; unmounts it, or ends its connection. */
+/* Looks which mount is at a path; asks it, unmounts it, or ends its connection. */
 #include "fs/daemon/at_mount_point.h"
 
 #include <errno.h>
@@ -10,9 +10,14 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "common/descriptors.h"
 #include "common/fuse_connection.h"
 #include "common/mounts.h"
 #include "fs/daemon/options.h"
+
+#define FIRST_OTHER 3 /* descriptor that is none of the standard ones */
+#define PID_DIGITS  10
+#define ASK_FLAGS   (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
 
 int mount_point_open(const char *number, const char *path)
 {
@@ -22,6 +27,25 @@ int mount_point_open(const char *number, const char *path)
     if (fd >= 0)
         close(fd);
     return -1;
+}
+
+/* No link is followed, and nothing but digits is believed. */
+bool mount_point_tell_pid(int mount)
+{
+    char text[PID_DIGITS + 2] = "";
+    int folder = openat(mount, ".sparsefs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = folder < 0 ? -1 : openat(folder, "pid", O_RDONLY | ASK_FLAGS);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    size_t digits = strspn(text, "0123456789");
+    return n > 0 && digits > 0 && digits <= PID_DIGITS &&
+           !text[digits + strspn(text + digits, "\n")] && printf("%.*s\n", (int)digits, text) > 0 &&
+           fflush(stdout) == 0;
+}
+
+bool mount_point_commit(int mount)
+{
+    int fd = openat(mount, ".", O_RDONLY | O_DIRECTORY | ASK_FLAGS);
+    return fd >= 0 && fsync(fd) == 0;
 }
 
 static int fail(const char *why)
@@ -58,10 +82,24 @@ static int unmount(int mount, const char *path, char **arguments)
     return fail(errno == EBUSY ? "target is busy" : strerror(errno));
 }
 
+/* It may wait for the daemon for ever, and holds nothing then. */
+static int ask(const char *number, const char *path, bool (*question)(int mount))
+{
+    descriptors_close_from(FIRST_OTHER);
+    int mount = mount_point_open(number, path);
+    setsid(); /* no terminal that /dev/tty could mean */
+    return mount >= 0 && question(mount) ? EXIT_DONE : EXIT_SYSTEM;
+}
+
 int at_mount_point(int n, char **arguments)
 {
-    bool ends = n == 3 && strcmp(arguments[2], "abort") == 0;
-    if (!ends && (n < 3 || strcmp(arguments[2], "unmount") != 0))
+    const char *what = n < 3 ? "" : arguments[2];
+    if (n == 3 && strcmp(what, "pid") == 0)
+        return ask(arguments[0], arguments[1], mount_point_tell_pid);
+    if (n == 3 && strcmp(what, "commit") == 0)
+        return ask(arguments[0], arguments[1], mount_point_commit);
+    bool ends = n == 3 && strcmp(what, "abort") == 0;
+    if (!ends && strcmp(what, "unmount") != 0)
         return EXIT_USAGE;
     int mount = mount_point_open(arguments[0], arguments[1]);
     if (mount < 0)
