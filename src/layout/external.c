@@ -10,12 +10,17 @@
 #include <unistd.h>
 
 #include "common/box.h"
+#include "common/cpu_limit.h"
+#include "common/interrupt.h"
 #include "common/io.h"
 #include "hdf5/hdf5.h"
 #include "layout/layout.h"
 #include "store/store.h"
 
 #define WHY_BYTES 1024 /* of a message */
+
+/* Finding a file may take as long as decoding so many bytes. */
+#define SEGMENT_BYTES ((size_t)1 << 20)
 
 /* Bytes of the dataset, and what is done with those of each segment: n of them, from this offset in
  * its file on. */
@@ -51,7 +56,7 @@ static void say(const struct range *range, const struct hdf5_segment *segment, i
 
 static int failed(const struct range *range, const struct hdf5_segment *segment, int error)
 {
-    if (error == -ENOMEM)
+    if (error == -ENOMEM || error == -EINTR)
         return error;
     say(range, segment, error, "cannot be read:", store_refusal(error));
     return -EIO;
@@ -104,7 +109,9 @@ static int each_segment(const struct range *range, uint64_t first)
         if (__builtin_add_overflow(segment->offset, first, &offset) ||
             __builtin_add_overflow(offset, n, &end) || end > INT64_MAX)
             return failed(range, segment, -EOVERFLOW);
-        error = range->action(range, segment, offset, bytes, n);
+        error = cpu_limit_check(SEGMENT_BYTES);
+        if (!error)
+            error = range->action(range, segment, offset, bytes, n);
         first = 0;
         bytes = bytes ? bytes + n : NULL;
         left -= n;
@@ -156,7 +163,7 @@ static int open_segment(const struct range *range, const struct hdf5_segment *se
 {
     const char *why;
     int error = store_open_raw(range->layout->store, segment->name, fd, &why);
-    if (!error || error == -ENOMEM)
+    if (!error || error == -ENOMEM || error == -EINTR)
         return error;
     say(range, segment, error, "cannot be written:", why);
     return why || error == -ENOENT || error == -EINVAL ? -EIO : error;
@@ -245,6 +252,7 @@ static int write_box(struct layout *layout, const struct box *box, const void *e
         error = -EFBIG;
     if (!error)
         error = check_bytes(layout, scaled, first, end);
+    INTERRUPTED_LATE();
     if (!error)
         error =
             box_each_row(&(struct box_shape){layout->rank, box->count, layout->element_size},

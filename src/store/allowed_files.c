@@ -6,6 +6,7 @@
  * are those that were opened with the file, whatever has their names by now. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,11 +274,19 @@ struct search {
 };
 
 /* Errors outside of allowed folders are made equal: they must not tell what exists there. In those that are closed to
- * others who look on nothing is looked for. */
+ * others who look on nothing is looked for. The name, and links on the way, are the file's affair: the walk can be
+ * interrupted, and what Linux would not take for a path is none. */
 static int try_name(struct search *search, int from, const char *name, struct store_found *found)
 {
-    struct walk walk = {.folders = search->folders, .audiences = &search->audiences};
+    struct walk walk = {.folders = search->folders, .audiences = &search->audiences, .ends = true};
+    if (strlen(name) >= PATH_MAX)
+        return -ENAMETOOLONG;
     int error = path_walk(&walk, from, name);
+    if (error == -EINTR) {
+        if (walk.at >= 0)
+            close(walk.at);
+        return error;
+    }
     char *reached = error && walk.at >= 0 ? place_of_descriptor(walk.at) : NULL;
     bool is_outside = reached && !path_folder(search->folders, reached);
     bool is_ended = error == -EXDEV || (error == -EPERM && is_outside);

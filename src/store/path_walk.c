@@ -11,10 +11,12 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "common/interrupt.h"
 #include "common/mounts.h"
 #include "store/private.h"
 
-#define MOST_SYMLINKS 40 /* the kernel's limit */
+#define MOST_SYMLINKS 40  /* the kernel's limit */
+#define ASK_EVERY     256 /* steps */
 
 /* ---- Names ---- */
 
@@ -170,7 +172,9 @@ static int check_entry(const struct walk *walk, int fd, const struct statx *st)
 static int step(struct walk *walk, const char *part)
 {
     struct statx st;
-    int error = walk->audiences ? audience_search(walk->audiences, walk->folders, walk->at) : 0;
+    int error = walk->ends && ++walk->steps % ASK_EVERY == 0 ? interrupt_check() : 0;
+    if (!error && walk->audiences)
+        error = audience_search(walk->audiences, walk->folders, walk->at);
     if (error)
         return error;
     int fd = openat(walk->at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);

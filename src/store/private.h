@@ -344,10 +344,11 @@ struct walk {
     const struct folders *folders;
     const struct audiences *audiences; /* who must be able to search all folders; NULL */
     bool is_straight;                  /* symbolic links are -ELOOP */
+    bool ends;                         /* with -EINTR (interrupt.h), if that is wanted */
     int at;                            /* the current directory, and its device: */
     uint32_t major, minor;
     char *name, *left; /* the rest of the path, in memory to be freed */
-    unsigned symlinks;
+    unsigned symlinks, steps;
 };
 
 /* Walks a name from a folder, or from the root if it is absolute; from one of the folders, if it begins with one of

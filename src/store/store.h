@@ -288,8 +288,8 @@ struct store_found {
 /* -ENOENT: there is none; -EINVAL: it is no regular file; others of open(2) and fcntl(2), which say nothing of the file
  * (-EMFILE); -ENOMEM; and refusals:
  * -EXDEV: it leads elsewhere, -EDEADLK: into a mount of sparsefs, -EPERM: it would show too much,
- * -EKEYREJECTED: others than root may write it, -ELOOP: by too many files or symbolic links. *found only if 0 is
- * returned: then the caller calls store_found_free. It does not wait for a fifo, nor for a commit.
+ * -EKEYREJECTED: others than root may write it, -ELOOP: by too many files or symbolic links; -EINTR (interrupt.h).
+ * *found only if 0 is returned: then the caller calls store_found_free. It does not wait for a fifo, nor for a commit.
  */
 int store_find(const struct store *store, enum store_lead lead, const char *name,
                struct store_found *found);

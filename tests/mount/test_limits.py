@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import sparse_files
+import test_external_raw
 from compare import selected
 from conftest import BUILD, START_SECONDS, TOP, let_in, wait_until
 from test_worker import is_sanitized
@@ -858,6 +859,44 @@ def test_decoding_a_chunk_is_limited(mounts, tmp_path, options):
     mount.unmount()
     mount = mounts(path, options, "hdf5_timeout=300")
     assert read(mount / "slow/stack.raw", 4 * KIB) == bytes(4 * KIB)
+
+
+def slow_segments(path, segments=2600):
+    """External raw data of bytes: the way to each goes tens of thousands of times into a folder and out of it."""
+    (path.parent / "d").mkdir()
+    (path.parent / "link").symlink_to("d/../" * 810 + "d/..")
+    (path.parent / "raw").write_bytes(b"x")
+    test_external_raw.make(path, [("link/" * 38 + "raw", 0, 1)] * segments, (2, segments // 2), "u1")
+    with h5py.File(path, "a") as file:
+        file["good"] = make.BESIDE
+
+
+@pytest.mark.parametrize("options", ["ro", "default"])
+def test_finding_external_files_does_not_hold_it(mounts, tmp_path, options):
+    """Who is killed meanwhile goes, and SIGTERM ends the daemon without an answer for who waits."""
+    path = tmp_path / "segments.h5"
+    slow_segments(path)
+    mount = mounts(path, options, "hdf5_timeout=300")
+    readers = [begin_reading(mount, mount / view) for view in ("d/stack.raw", "d/stack.npy")]
+    assert (mount / "good/stack.raw").read_bytes() == make.BESIDE.tobytes()
+    readers[0].kill()
+    assert readers[0].wait(START_SECONDS) == -signal.SIGKILL
+    assert readers[1].poll() is None
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert readers[1].wait(START_SECONDS) == 1
+
+
+def test_finding_external_files_is_limited(mounts, tmp_path):
+    """In processor time; libhdf5 has no time limit here."""
+    path = tmp_path / "segments.h5"
+    slow_segments(path)
+    mount = mounts(path, "hdf5=inside", "hdf5_timeout=0.05", expect_log=True)
+    with pytest.raises(OSError) as error:
+        read(mount / "d/stack.raw", 4 * KIB)
+    assert error.value.errno == errno.EIO
+    assert "more than the 0.05 s of processor time that hdf5_timeout= allows" in mount.log()
+    assert (mount / "good/stack.raw").read_bytes() == make.BESIDE.tobytes()
 
 
 def test_filling_what_only_a_header_claims(mounts, tmp_path):

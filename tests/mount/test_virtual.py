@@ -1009,6 +1009,20 @@ def test_sparse_sources(mounts, tmp_path):
     assert json.loads((mount / "v/dataset.json").read_text())["defined_elements"] == data.size
 
 
+def test_names_of_files_that_are_too_long(mounts, tmp_path):
+    """No path of Linux has more than 4,095 bytes."""
+    path, data = tmp_path / "v.h5", files.integers((1, 2, 3), "<u4")
+    write(tmp_path / "s.h5", data)
+    space = h5py.h5s.create_simple(data.shape)
+    for name, steps in ("v", 2045), ("w", 2046):
+        make_mapped(path, data.shape, [(space, "./" * steps + "/s.h5", "d", space)], name)
+    mount = mounts(path, expect_log=True)
+    assert (mount / "v/stack.raw").read_bytes() == data.tobytes()
+    with pytest.raises(OSError) as raised:
+        (mount / "w/stack.raw").read_bytes()
+    assert raised.value.errno == errno.EIO
+
+
 def make_levels(path, levels, mappings, shape=(8, 1024, 1024)):
     """Virtual datasets of each other: the second frame of each is all of these mappings, of which only the last is read;
     all ways through them are mappings**levels."""
