@@ -936,6 +936,24 @@ def test_an_index_that_is_a_hole(mounts, tmp_path):
     assert peak(mount.process.pid) < 256 * MIB + SANITIZER
 
 
+def test_headers_that_share_a_large_block(mounts, tmp_path, monkeypatch):
+    """Each of 64 datasets has a header of 4 MiB, of which all but some bytes are in one block of a small file."""
+    names = [f"d{i:02}" for i in range(64)]
+    file = sparse_files.File(*names)
+    block = sparse_files.summed(b"OCHK" + sparse_files.message(0, bytes(65535)) * 64)
+    more = sparse_files.message(16, sparse_files.packed(file.append(block), len(block)))
+    plain = sparse_files.object_header
+    for name in names:
+        with monkeypatch.context() as patch:
+            patch.setattr(sparse_files, "object_header", lambda *messages: plain(*messages, more))
+            file.add(name, np.ones((1, 2, 2), "u1"), np.ones((1, 2, 2), bool), (1, 2, 2))
+    file.save(tmp_path / "headers.h5")
+    mount = mounts(tmp_path / "headers.h5", "ro")
+    for name in names:
+        assert (mount / name / "frames/0.raw").read_bytes() == bytes(4 * [1])
+    assert peak(mount.process.pid) < 160 * MIB + SANITIZER
+
+
 def every_second(mask):
     """The encoded selection of every second element of all rows: of 120 bytes, however many there are."""
     dims = [(0, 1, 1, n) for n in mask.shape[:-1]] + [(0, 2, mask.shape[-1] // 2, 1)]
