@@ -19,7 +19,8 @@
  *
  * Errors of all functions: -EIO (the store failed and has logged it) and -EILSEQ, of which why
  * says what is wrong and where; -ENOMEM; other errors of store_read (STORE_MOVED, -ESTALE); -EINTR
- * (interrupt.h), where an index is opened or read that has large blocks. Results are untouched on error, and so is the index.
+ * (interrupt.h), where an index is opened or read that has large blocks. Results
+ * are untouched on error, and so is the index.
  * Whatever the file holds, memory and time stay in proportion to its size. */
 #ifndef SPARSEFS_INDEX_INDEX_H
 #define SPARSEFS_INDEX_INDEX_H
