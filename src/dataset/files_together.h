@@ -46,7 +46,7 @@ bool together_is_outdated(const struct sfs_file *file);
 bool together_may_have_attributes(int fd, const char *path);
 
 /* Bytes of memory that an open dataset takes by what describes it: names, datatype, fill value, mappings and their
- * sources, the list of files with its elements. */
+ * sources, the list of files with its elements; of a sparse one its header and index, if they are large. */
 size_t dataset_described_bytes(struct sfs_dataset *dataset);
 
 /* The members that tell of the cache; the others are 0. */

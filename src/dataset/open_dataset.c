@@ -21,11 +21,14 @@
 #include "store/store.h"
 
 /* Unused datasets that are kept open, with their chunks in the cache; and bytes of what describes those
- * of a file, of which one may have more. */
+ * of a file, of which one that is not sparse may have more. */
 #define MAX_UNUSED       256
 #define MAX_UNUSED_BYTES ((size_t)8 << 20)
 
 #define SEGMENT_NAME_BYTES 16 /* that memory of its own takes besides what is in it */
+
+/* What header and index of a sparse dataset take as a rule is not counted: many are to stay open. */
+#define UNCOUNTED_BYTES ((size_t)64 << 10)
 
 /* The share of the cache's limit for libhdf5's own cache of the sources of a virtual dataset. */
 #define SOURCES_SHARE 8
@@ -38,6 +41,8 @@ static size_t described_bytes(const struct sfs_dataset *dataset)
     n += info->fill && !info->fill_is_zero ? info->type.size : 0;
     n += info->fill_json ? strlen(info->fill_json) : 0;
     n += dataset->segment_bytes;
+    size_t kept = dataset->sparse ? sparse_kept_bytes(dataset->sparse) : 0;
+    n += kept > UNCOUNTED_BYTES ? kept - UNCOUNTED_BYTES : 0;
     return n + (dataset->virtual ? virtual_bytes(dataset->virtual) : 0);
 }
 
@@ -410,11 +415,11 @@ static void is_unused(struct sfs_dataset *dataset)
     file->unused_bytes += dataset->unused_bytes;
 }
 
-/* The last one stays. */
+/* The last one stays, unless it is sparse: those are soon opened again. */
 static bool are_too_many(const struct sfs_file *file)
 {
     return file->n_unused > MAX_UNUSED ||
-           (file->n_unused > 1 && file->unused_bytes > MAX_UNUSED_BYTES);
+           (file->unused_bytes > MAX_UNUSED_BYTES && (file->n_unused > 1 || file->unused->sparse));
 }
 
 struct virtual *dataset_drop(struct sfs_dataset *dataset)

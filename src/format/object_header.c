@@ -46,6 +46,14 @@ void object_header_free(struct object_header *header)
     free(header);
 }
 
+size_t object_header_bytes(const struct object_header *header)
+{
+    size_t n = header ? header->n_messages * sizeof(*header->message) : 0;
+    for (size_t i = 0; header && i < header->n_blocks; i++)
+        n += header->block[i].n;
+    return n;
+}
+
 const struct message *object_header_find(const struct object_header *header, enum message_type type)
 {
     for (size_t i = 0; i < header->n_messages; i++)

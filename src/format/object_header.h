@@ -68,6 +68,9 @@ int object_header_read(struct store *store, const struct superblock *superblock,
                        struct object_header **header, struct why *why);
 void object_header_free(struct object_header *header);
 
+/* Bytes that it takes in memory; 0 of NULL. */
+size_t object_header_bytes(const struct object_header *header);
+
 /* The first message of a type, NULL if there is none. */
 const struct message *object_header_find(const struct object_header *header,
                                          enum message_type type);

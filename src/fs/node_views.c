@@ -81,10 +81,10 @@ static int count_described(struct nodes *nodes, struct entry_of_node *entry, siz
         return 0;
     }
     if (log_is_due(&said))
-        log_warning("%s: %s: fill values, mappings, names of files and datatypes of the datasets "
-                    "that are open would take more than %zu MiB",
-                    sfs_path(node_file(&entry->node)), entry->node.name,
-                    nodes->most_described >> 20);
+        log_warning(
+            "%s: %s: fill values, mappings, names of files, datatypes, headers and indexes of the "
+            "datasets that are open would take more than %zu MiB",
+            sfs_path(node_file(&entry->node)), entry->node.name, nodes->most_described >> 20);
     return -ENOMEM;
 }
 

@@ -417,6 +417,12 @@ static int btree2_each_block(struct index *index, index_block_function each, voi
     return result;
 }
 
+static size_t btree2_kept(const struct index *index)
+{
+    const struct btree2 *tree = index->kind;
+    return tree->root_block ? tree->root_block->n : 0;
+}
+
 const struct index_ops index_btree2 = {
     .open = btree2_open,
     .close = btree2_close,
@@ -428,4 +434,5 @@ const struct index_ops index_btree2 = {
     .make_header = btree2_make_header,
     .encode_header = btree2_encode_header,
     .tell = btree2_tell,
+    .kept = btree2_kept,
 };

@@ -576,6 +576,12 @@ static int extensible_array_each_block(struct index *index, index_block_function
     return result ? result : check_counts(index, &walk.counts, why);
 }
 
+static size_t extensible_array_kept(const struct index *index)
+{
+    const struct extensible_array *array = index->kind;
+    return array->block ? array->block->n : 0;
+}
+
 const struct index_ops index_extensible_array = {
     .open = extensible_array_open,
     .close = extensible_array_close,
@@ -588,4 +594,5 @@ const struct index_ops index_extensible_array = {
     .make_header = earray_make_header,
     .encode_header = earray_encode_header,
     .tell = extensible_array_tell,
+    .kept = extensible_array_kept,
 };

@@ -450,6 +450,12 @@ static int fixed_array_remove(struct index *index, const uint64_t *scaled, struc
     return error;
 }
 
+static size_t fixed_array_kept(const struct index *index)
+{
+    const struct fixed_array *array = index->kind;
+    return array->block ? array->block->n : 0;
+}
+
 const struct index_ops index_fixed_array = {
     .open = fixed_array_open,
     .close = fixed_array_close,
@@ -462,4 +468,5 @@ const struct index_ops index_fixed_array = {
     .make_header = fixed_array_make_header,
     .encode_header = fixed_array_encode_header,
     .tell = fixed_array_tell,
+    .kept = fixed_array_kept,
 };

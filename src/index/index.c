@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/interrupt.h"
 #include "common/thread.h"
 #include "index/private.h"
 #include "store/store.h"
@@ -117,6 +118,14 @@ void index_close(struct index *index)
     free(index);
 }
 
+size_t index_kept_bytes(struct index *index)
+{
+    lock_to_read(index);
+    size_t n = index->ops->kept ? index->ops->kept(index) : 0;
+    unlock_read(index);
+    return n + block_cache_bytes(&index->cache);
+}
+
 static bool is_inside(const struct index *index, const uint64_t *scaled)
 {
     for (int i = 0; i < index->rank; i++)
@@ -226,6 +235,7 @@ int index_insert(struct index *index, const uint64_t *scaled, const struct chunk
                  struct why *why)
 {
     assert(record->exists);
+    UNINTERRUPTED();
     lock_to_write(index);
     int error = check_coordinates(index, scaled, why);
     if (!error &&
@@ -243,6 +253,7 @@ int index_insert(struct index *index, const uint64_t *scaled, const struct chunk
 
 int index_remove(struct index *index, const uint64_t *scaled, struct why *why)
 {
+    UNINTERRUPTED();
     lock_to_write(index);
     int error = check_coordinates(index, scaled, why);
     if (!error)

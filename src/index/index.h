@@ -18,7 +18,8 @@
  * them: only after a flush does the store hold an index that can be committed.
  *
  * Errors of all functions: -EIO (the store failed and has logged it) and -EILSEQ, of which why
- * says what is wrong and where; -ENOMEM; other errors of store_read (STORE_MOVED, -ESTALE). Results
+ * says what is wrong and where; -ENOMEM; other errors of store_read (STORE_MOVED, -ESTALE); -EINTR
+ * (interrupt.h), where an index is opened or read that has large blocks. Results
  * are untouched on error, and so is the index.
  * Whatever the file holds, memory and time stay in proportion to its size. */
 #ifndef SPARSEFS_INDEX_INDEX_H
@@ -36,6 +37,9 @@ int index_open(struct store *store, const struct superblock *superblock,
                const struct layout_message *layout, const struct chunk_record_format *format,
                const uint64_t *max_dims, struct index **index, struct why *why);
 void index_close(struct index *index); /* forgets what was not flushed; NULL is fine */
+
+/* Bytes of the blocks that it keeps in memory. */
+size_t index_kept_bytes(struct index *index);
 
 /* Finds the chunk with these scaled coordinates. One that is not stored, or lies outside of the max
  * dims, does not exist, which is no error. Reads of the store: single chunk none; fixed array at

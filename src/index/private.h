@@ -38,6 +38,8 @@ struct index_ops {
     void (*encode_header)(const struct index *index, struct output *output);
     /* What its header says of its numbers, which counts if there is one; NULL: it has none. */
     void (*tell)(const struct index *index, struct layout_message *layout);
+    /* Bytes of the block that it keeps, with the lock held for reading; NULL: it keeps none. */
+    size_t (*kept)(const struct index *index);
 };
 
 extern const struct index_ops index_single;
@@ -78,7 +80,8 @@ struct block {
 #define KEPT_BLOCKS 8 /* more than a lookup needs, so that neighbours find theirs in memory */
 
 struct block_cache {
-    pthread_mutex_t lock; /* guards the slots, not the blocks */
+    pthread_mutex_t reading; /* while a large block is read; taken before `lock` */
+    pthread_mutex_t lock;    /* guards the slots, not the blocks */
     struct {
         struct block *block; /* the cache is one of its users; NULL: free */
         uint64_t last_use;
@@ -89,16 +92,20 @@ struct block_cache {
 int block_cache_init(struct block_cache *cache);
 void block_cache_destroy(struct block_cache *cache);
 
-/* Puts the block in as the one used last. */
+size_t block_cache_bytes(struct block_cache *cache); /* of all blocks in it */
+
+/* Puts the block in as the one used last, unless it is large, and there are many of these. */
 void block_cache_keep(struct block_cache *cache, struct block *block);
 
 /* Drops the block at this address. */
 void block_cache_drop(struct block_cache *cache, uint64_t address);
 
-/* A block whose bytes are all zero, of which the caller is the one user. */
+/* A block whose bytes are all zero, of which the caller is the one user. -ENOMEM also: large blocks take too
+ * much, which is logged; here and in what follows. */
 int block_make(const struct block_place *place, struct block **block);
 
-/* Reads a block, and checks signature and checksum. The caller ends its use with block_put. */
+/* Reads a block, and checks signature and checksum. The caller ends its use with block_put. -EILSEQ also: it is
+ * larger than one may be; -EINTR (interrupt.h), of a large one. */
 int block_read(struct store *store, const struct block_place *place, struct block **block,
                struct why *why);
 

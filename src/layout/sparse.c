@@ -53,6 +53,12 @@ void sparse_close(struct sparse *sparse)
     free(sparse);
 }
 
+size_t sparse_kept_bytes(const struct sparse *sparse)
+{
+    return object_header_bytes(sparse->header.header) +
+           object_header_bytes(sparse->header.committed) + index_kept_bytes(sparse->index);
+}
+
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     struct why why;

@@ -23,6 +23,9 @@ int sparse_open(struct store *store, const struct superblock *superblock, uint64
                 struct sparse **sparse, struct why *why);
 void sparse_close(struct sparse *sparse);
 
+/* Bytes of its header, and of the blocks of its index, that are in memory. */
+size_t sparse_kept_bytes(const struct sparse *sparse);
+
 struct layout;
 
 /* Writes the index, and the layout message if it has changed, to the store, which is not committed.

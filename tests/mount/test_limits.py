@@ -952,6 +952,47 @@ def test_long_names_of_many_fields(mounts, tmp_path):
     assert peak(mount.process.pid) < 128 * MIB
 
 
+def test_an_index_that_is_a_hole(mounts, tmp_path):
+    """A fixed array of 32 million elements says that it is not paged: a block of half a gigabyte, of which there is
+    next to nothing on the disk."""
+    path = tmp_path / "hole.h5"
+    sparsectl("create", path, "/x", "--dims", f"{2**25},1,1", "--chunk", "1,1,1", "--dtype", "uint8")
+    mount = mounts(path, "rw")
+    (mount / "x/frames/3.raw").write_bytes(b"x")
+    mount.unmount()
+    with open(path, "r+b") as file:
+        content = file.read(MIB)
+        at = content.index(b"FAHD")
+        header = content[at:at + 7] + b"\x1f" + content[at + 8:at + 24]
+        file.seek(at)
+        file.write(sparse_files.summed(header))
+    assert path.stat().st_size > 512 * MIB > 100 * 512 * path.stat().st_blocks
+    mount = mounts(path, "ro", expect_log=True)
+    with pytest.raises(OSError) as error:
+        os.listdir(mount / "x")
+    assert error.value.errno == errno.EIO
+    assert "fixed array data block" in mount.log() and "too large" in mount.log()
+    assert peak(mount.process.pid) < 256 * MIB + SANITIZER
+
+
+def test_headers_that_share_a_large_block(mounts, tmp_path, monkeypatch):
+    """Each of 64 datasets has a header of 4 MiB, of which all but some bytes are in one block of a small file."""
+    names = [f"d{i:02}" for i in range(64)]
+    file = sparse_files.File(*names)
+    block = sparse_files.summed(b"OCHK" + sparse_files.message(0, bytes(65535)) * 64)
+    more = sparse_files.message(16, sparse_files.packed(file.append(block), len(block)))
+    plain = sparse_files.object_header
+    for name in names:
+        with monkeypatch.context() as patch:
+            patch.setattr(sparse_files, "object_header", lambda *messages: plain(*messages, more))
+            file.add(name, np.ones((1, 2, 2), "u1"), np.ones((1, 2, 2), bool), (1, 2, 2))
+    file.save(tmp_path / "headers.h5")
+    mount = mounts(tmp_path / "headers.h5", "ro")
+    for name in names:
+        assert (mount / name / "frames/0.raw").read_bytes() == bytes(4 * [1])
+    assert peak(mount.process.pid) < 160 * MIB + SANITIZER
+
+
 def every_second(mask):
     """The encoded selection of every second element of all rows: of 120 bytes, however many there are."""
     dims = [(0, 1, 1, n) for n in mask.shape[:-1]] + [(0, 2, mask.shape[-1] // 2, 1)]

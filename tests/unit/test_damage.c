@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/machine_memory.h"
 #include "format/structure.h"
 #include "index_files.h"
 
@@ -31,6 +32,17 @@ int __wrap_structure_summed(const char *name, uint64_t address, const unsigned c
 {
     int error = __real_structure_summed(name, address, bytes, n, why);
     return checksums_are_right ? 0 : error;
+}
+
+/* The memory of this machine; 0: as it is. */
+static uint64_t memory;
+
+uint64_t __real_machine_memory(void);
+uint64_t __wrap_machine_memory(void);
+
+uint64_t __wrap_machine_memory(void)
+{
+    return memory ? memory : __real_machine_memory();
 }
 
 /* ---- One file ---- */
@@ -268,6 +280,79 @@ static void test_sparse(void **state)
     globfree(&found);
 }
 
+/* Changes the page bits in the header of a fixed array. */
+static void set_page_bits(const char *path, unsigned char bits)
+{
+    unsigned char bytes[8192];
+    int fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+    const unsigned char *header = memmem(bytes, sizeof(bytes), "FAHD", 4);
+    assert_non_null(header);
+    assert_int_equal(pwrite(fd, &bits, 1, header - bytes + 7), 1);
+    close(fd);
+}
+
+static bool wants_to_end(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static const struct grid many = {"of many", false, 1, {800000}, {800000}, {1}};
+
+/* A data block that is one of 6 MiB. */
+static void test_large_blocks(void **state)
+{
+    (void)state;
+    struct opened opened[4];
+    struct why why = {""};
+    make_dense("large.h5", &many, (const hsize_t[]){5}, 1);
+    set_page_bits("large.h5", 31);
+    uint64_t header = header_of("large.h5", "x");
+    checksums_are_right = true;
+    memory = 4 * (uint64_t)(20 << 20);
+    sfs_set_interrupt(wants_to_end, NULL);
+    assert_int_equal(open_index("large.h5", header, &opened[0], &why), -EINTR);
+    sfs_set_interrupt(NULL, NULL);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(open_index("large.h5", header, &opened[i], &why), 0);
+        assert_in_range(index_kept_bytes(opened[i].index), 6400000, 6400100);
+    }
+    assert_int_equal(open_index("large.h5", header, &opened[3], &why), -ENOMEM);
+    close_index(&opened[0]);
+    assert_int_equal(open_index("large.h5", header, &opened[3], &why), 0);
+    for (int i = 1; i < 4; i++)
+        close_index(&opened[i]);
+    memory = 0;
+    checksums_are_right = false;
+}
+
+/* Pages of 1 MiB, of which so many may be in memory as take 4 MiB. */
+static void test_large_pages(void **state)
+{
+    (void)state;
+    struct opened opened[2];
+    struct why why = {""};
+    make_dense("large.h5", &many, (const hsize_t[]){0, 1024, 2048, 3072, 4096, 5120, 6144, 7168},
+               8);
+    set_page_bits("large.h5", 17);
+    checksums_are_right = true;
+    memory = 4 * (uint64_t)(8 << 20);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(open_index("large.h5", header_of("large.h5", "x"), &opened[i], &why), 0);
+    for (uint64_t at = 0; at < 800000; at += 10000)
+        for (int i = 0; i < 2; i++) {
+            struct chunk_record record;
+            assert_int_not_equal(index_lookup(opened[i].index, &at, &record, &why), -ENOMEM);
+        }
+    size_t kept = index_kept_bytes(opened[0].index) + index_kept_bytes(opened[1].index);
+    assert_in_range(kept, 3 << 20, 5 << 20);
+    for (int i = 0; i < 2; i++)
+        close_index(&opened[i]);
+    memory = 0;
+    checksums_are_right = false;
+}
+
 static int quiet(void **state)
 {
     (void)state;
@@ -277,4 +362,6 @@ static int quiet(void **state)
 
 TEST_MAIN(cmocka_unit_test_setup(test_dense, quiet),
           cmocka_unit_test_setup(test_paged_data_block, quiet),
-          cmocka_unit_test_setup(test_sparse, quiet))
+          cmocka_unit_test_setup(test_sparse, quiet),
+          cmocka_unit_test_setup(test_large_blocks, quiet),
+          cmocka_unit_test_setup(test_large_pages, quiet))

@@ -23,6 +23,7 @@
 #include "hdf5/hdf5.h"
 #include "hdf5/private.h"
 #include "hdf5/trusted_plugin_folders.h"
+#include "hdf5/worker/chunks_given_up.h"
 #include "hdf5/worker/confine.h"
 #include "hdf5/worker/plugin_pool.h"
 #include "hostile_filter.h"
@@ -146,6 +147,21 @@ static void test_a_crash_is_one_chunks_affair(void **state)
         assert_non_null(strstr(hdf5_error(), "not given to it any more"));
     }
     assert_int_equal(decode_like(HOSTILE_NOTHING, 1000, out, sizeof(out)), 0);
+}
+
+/* FNV-1a has the same number of both. */
+static void test_chunks_that_were_made_alike_are_told_apart(void **state)
+{
+    (void)state;
+    static const char one[] = "8yn0iYCKYHlIj4-BwPqk", other[] = "GReLUrM4wMqfg9yzV3KQ";
+    const unsigned values[] = {1, 2};
+    struct sfs_filter filters[] = {hostile(values, 1), hostile(values, 2)};
+    const struct filter_pipeline first = {.n = 1, .filters = &filters[0]},
+                                 second = {.n = 1, .filters = &filters[1]};
+    uint64_t number = plugin_chunk_number(&first, one, sizeof(one));
+    assert_true(number == plugin_chunk_number(&first, one, sizeof(one)));
+    assert_true(number != plugin_chunk_number(&first, other, sizeof(other)));
+    assert_true(number != plugin_chunk_number(&second, one, sizeof(one)));
 }
 
 static void test_an_endless_loop_is_ended(void **state)
@@ -628,6 +644,7 @@ static int all_tests(void)
         cmocka_unit_test(test_what_is_missing),
         cmocka_unit_test(test_every_door_is_shut),
         cmocka_unit_test(test_a_crash_is_one_chunks_affair),
+        cmocka_unit_test(test_chunks_that_were_made_alike_are_told_apart),
         cmocka_unit_test(test_an_endless_loop_is_ended),
         cmocka_unit_test(test_one_that_leaves_is_to_blame),
         cmocka_unit_test(test_memory_is_limited),

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "common/hash.h"
+
 #define MOST_STRIKES 2 /* times that a chunk may end one; or once, by taking too long */
 #define STRIKES_KEPT 64
 
@@ -18,21 +20,16 @@ static struct {
     size_t n, next;
 } ended = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* FNV-1a. */
-static uint64_t add_to_number(uint64_t number, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        number = (number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
-    return number;
-}
-
+/* With a secret: nobody who knows a chunk of another file can make one of the same number. */
 uint64_t plugin_chunk_number(const struct filter_pipeline *pipeline, const void *bytes, size_t n)
 {
-    uint64_t number = add_to_number(0xcbf29ce484222325, bytes, n);
+    uint64_t number = hash_keyed(bytes, n);
     for (size_t i = 0; i < pipeline->n; i++) {
         const struct sfs_filter *filter = &pipeline->filters[i];
-        number = add_to_number(number, &filter->id, sizeof(filter->id));
-        number = add_to_number(number, filter->values, filter->n_values * sizeof(*filter->values));
+        const uint64_t parts[] = {
+            number, (uint64_t)filter->id,
+            hash_keyed(filter->values, filter->n_values * sizeof(*filter->values))};
+        number = hash_keyed(parts, sizeof(parts));
     }
     return number ? number : 1;
 }
