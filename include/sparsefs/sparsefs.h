@@ -704,7 +704,8 @@ struct sfs_dataset_info {
 /* The first filter that is missing here, without which elements cannot be read; NULL: none is. */
 SFS_API const struct sfs_filter *sfs_missing_filter(const struct sfs_dataset_info *info);
 
-/* Opens a dataset; path is used in messages only. Opening one that is open already is cheap.
+/* Opens a dataset; path is used in messages only. Opening one that is open already is cheap; if it has external raw
+ * data, what other programs have written to that by then is read from then on.
  * Each successful call is paired with sfs_dataset_close. -EOPNOTSUPP: it is stored in a way which
  * this version does not know, and a line in the log says which. */
 SFS_API int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,

@@ -235,7 +235,8 @@ void cache_evict(struct cache_dataset *dataset);
 void cache_forget(struct cache_dataset *dataset);
 
 /* The stored chunks of a dataset may have been changed by another process: cached chunks are
- * revalidated before they are used again. Nothing of the dataset is being read meanwhile. */
+ * revalidated before they are used again, by reads that begin after this. Nothing of the dataset is being
+ * read meanwhile, unless it is stored in other files. */
 void cache_outdate(struct cache_dataset *dataset);
 
 /* Fills the cache_* and chunks_decoded members. */

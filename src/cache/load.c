@@ -356,6 +356,7 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
     bool is_new = false, is_hit = false;
     int error = 0;
     pthread_mutex_lock(&cache->lock);
+    uint64_t epoch = dataset->epoch;
     while (found == FOUND_CHANGED) {
         int more = 0;
         while (!(chunk = chunk_find(dataset, scaled)) && (more = make_room(cache, room)) > 0)
@@ -379,7 +380,8 @@ int chunk_acquire(struct cache_dataset *dataset, const uint64_t *scaled, unsigne
         error = wait_for_parts(cache, chunk, parts, &found);
         if (error)
             break;
-        if (found == FOUND_READY && has_given_up(chunk)) {
+        /* Others may have begun to load it before it was outdated. */
+        if (found == FOUND_READY && (chunk->epoch < epoch || has_given_up(chunk))) {
             chunk_unpin(chunk);
             found = FOUND_CHANGED;
         }

@@ -369,7 +369,10 @@ static int open_once(struct sfs_file *file, uint64_t address, const char *path,
 int file_dataset(struct sfs_file *file, uint64_t address, const char *path,
                  struct sfs_dataset **dataset, struct why *why)
 {
-    return FOLLOWING(file, open_once(file, address, path, dataset, why));
+    int error = FOLLOWING(file, open_once(file, address, path, dataset, why));
+    if (!error && (*dataset)->info.layout == SFS_EXTERNAL)
+        external_files_look_at(*dataset);
+    return error;
 }
 
 int sfs_dataset_open(struct sfs_file *file, uint64_t address, const char *path,

@@ -38,6 +38,7 @@ struct sfs_dataset {
     char *path;
     struct sfs_dataset_info info;
     struct hdf5_storage storage; /* of a dense one */
+    _Atomic uint64_t raw_state;  /* of its external files (external_files_changed.c) */
     size_t segment_bytes;        /* of memory that the list of its external files takes */
     struct layout layout;        /* unless its type has pointers and it is dense */
     struct cache_dataset *cache; /* the same */
@@ -200,6 +201,9 @@ int file_attributes(struct sfs_file *file, uint64_t address, struct sfs_attribut
                     struct why *why);
 int file_dataset(struct sfs_file *file, uint64_t address, const char *path,
                  struct sfs_dataset **dataset, struct why *why);
+
+/* external_files_changed.c: what is read from now on of a dataset with external raw data is what its files have. */
+void external_files_look_at(struct sfs_dataset *dataset);
 
 /* Until the end of the block the file may be changed, under the exclusive lock; or writing.error
  * says why not: -EROFS, and errors of store_begin_writing. It comes before USING and the like,

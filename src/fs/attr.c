@@ -133,8 +133,9 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     notify_known(mount->notify, inode);
     node_tell(mount->nodes, node, mount_frame_of_times(inode));
     mount_apply_staged(mount, node, inode);
-    if (!size_of(mount, node, views, inode, &size, &allocated))
-        *timeout = 0; /* it may be possible later */
+    bool is_known = size_of(mount, node, views, inode, &size, &allocated);
+    if (!is_known || views_may_be_others(views, node->mounted->files))
+        *timeout = 0; /* it may be possible later, or a text get another size */
     common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);
     add_times(mount, node, views, inode, st);
     as_file(st, size, allocated);

@@ -375,6 +375,13 @@ static bool has_moving_size(const struct open_file *file)
            (inode_is_view(file->inode) && inode_view(file->inode) == VIEW_NPZ);
 }
 
+/* Whether the kernel may have pages of another state, and nobody has told it. */
+static bool is_read_again(const struct open_file *file)
+{
+    return file->views && (views_show_others(file->views) ||
+                           views_may_be_others(file->views, file->node->mounted->files));
+}
+
 int open_file_now(struct mount *mount, struct open_file **file)
 {
     struct open_file *was = *file, *there = atomic_load(&was->instead);
@@ -417,7 +424,7 @@ int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, b
     info->fh = (uintptr_t)file;
     info->direct_io =
         mount->options->direct_io || is_control(file->inode) || has_moving_size(file) || file->text;
-    info->keep_cache = !info->direct_io && !(file->views && views_show_others(file->views)) &&
+    info->keep_cache = !info->direct_io && !is_read_again(file) &&
                        (!mount->follow || atomic_load(&mount->times_drop_pages));
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
     info->noflush = !file->is_for_writing && !file->temporary;

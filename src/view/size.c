@@ -29,9 +29,20 @@ bool view_size_to_show(struct views *views, enum view_kind kind, uint64_t frame,
     return false;
 }
 
+/* Opening it once more finds out whether others have written to its files. */
+static int look_again(struct views *views)
+{
+    struct sfs_dataset *dataset;
+    int error = sfs_dataset_open(views->file, views->address, views->path, &dataset);
+    if (!error)
+        sfs_dataset_close(dataset);
+    return error;
+}
+
 int view_prepare(struct views *views, enum view_kind kind, uint64_t frame)
 {
     LOOKING_AT(views);
     uint64_t size;
-    return size_of_view(views, kind, frame, &size);
+    int error = views->info->layout == SFS_EXTERNAL ? look_again(views) : 0;
+    return error ? error : size_of_view(views, kind, frame, &size);
 }

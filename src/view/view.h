@@ -221,6 +221,10 @@ void view_release_defined(struct views *views, struct defined_frame *held);
  * written. */
 bool views_show_others(const struct views *views);
 
+/* Whether they may be others when a view is opened again, as other programs have written them: it is raw data in other
+ * files; or virtual, in a file of a folder, which may have been closed meanwhile. */
+bool views_may_be_others(const struct views *views, bool is_in_folder);
+
 /* Whether a view takes writes at all: raw, npy, tiff, stack.raw and stack.npy; and of a sparse dataset
  * .defined, values, npz, and the arrays of csr. Never of a virtual dataset, of elements with parts of
  * variable length, or of integers with padding bits. */

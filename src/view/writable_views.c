@@ -18,6 +18,12 @@ bool views_show_others(const struct views *views)
     return views->info->layout == SFS_VIRTUAL && sfs_is_writable(views->file);
 }
 
+bool views_may_be_others(const struct views *views, bool is_in_folder)
+{
+    return views->info->layout == SFS_EXTERNAL ||
+           (views->info->layout == SFS_VIRTUAL && is_in_folder);
+}
+
 bool view_writable(struct views *views, enum view_kind kind)
 {
     LOOKING_AT(views);

@@ -75,6 +75,36 @@ def test_types_and_shapes(mounts, tmp_path, shape, dtype):
         mount.unmount()
 
 
+@pytest.mark.parametrize("options", ["ro", "rw", "follow=0.2"])
+def test_written_by_others(mounts, tmp_path, options):
+    """In place, while nothing in the HDF5 file tells: whoever opens a view afterwards reads what is there. Also what is
+    made of it, and its size."""
+    shape = (9, 300, 200)
+    raw, path = tmp_path / "a.raw", tmp_path / "x.h5"
+    raw.write_bytes(bytes(2 * 9 * 300 * 200))
+    make(path, [("a.raw", 0, UNLIMITED)], shape)
+    make(path, [("a.raw", 0, UNLIMITED)], (3, 4), name="table")
+    mount = mounts(path, options, "views=all")
+    for value in 0, 7, 1000, 65535, 7:
+        content = np.full(shape, value, "<u2")
+        with open(raw, "r+b") as f:
+            f.write(content.tobytes())
+        check(mount, content)
+        assert np.array_equal(np.load(mount / "d/npy/000008.npy"), content[8])
+        table = (mount / "table/table.csv").read_text()
+        assert [line.split(",")[-1] for line in table.split()[-3:]] == [str(value)] * 3
+        assert (mount / "table/table.csv").stat().st_size == len(table)
+
+
+def test_a_file_that_comes_later(mounts, tmp_path):
+    mount = mounts(make(tmp_path / "x.h5", [("a.raw", 0, 24)], (2, 3, 4), "u1"), "ro", expect_log=True)
+    for _ in range(2):
+        with pytest.raises(OSError):
+            (mount / "d/stack.raw").read_bytes()
+    (tmp_path / "a.raw").write_bytes(bytes(range(24)))
+    assert (mount / "d/stack.raw").read_bytes() == bytes(range(24))
+
+
 @pytest.mark.parametrize("cut", [0, 1, 999, 100_001, 2_500_000, 5_999_999])
 @pytest.mark.parametrize("kind", ["one", "unlimited", "many", "odd"])
 def test_segments_and_short_files(mounts, tmp_path, kind, cut):

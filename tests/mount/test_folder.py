@@ -423,6 +423,33 @@ def test_virtual_datasets_and_their_sources(mounts, folder):
     assert frame(mount, "raw/1.h5") == values_of(1)[1].tobytes()
 
 
+@pytest.mark.parametrize("kind", ["virtual", "series"])
+@pytest.mark.parametrize("options", ["ro", "default"])
+def test_sources_that_others_write(mounts, folder, kind, options):
+    """Nothing is kept of what was read of a virtual dataset before its file was closed."""
+    make_file(folder / "source.h5", 1)
+    make_file(folder / "other.h5", 2)
+    layout = h5py.VirtualLayout((FRAMES, SIDE, SIDE), "<u2")
+    layout[...] = h5py.VirtualSource("source.h5", "entry/data", layout.shape)
+    with h5py.File(str(folder / "all.h5"), "w", libver="latest") as f:
+        if kind == "virtual":
+            f.create_virtual_dataset("data", layout)
+        else:
+            f["data_000001"] = h5py.ExternalLink("source.h5", "/entry/data")
+    mount = mounts(folder, options, "max_open=1")
+    shown = mount / "all.h5/data"
+    whole = values_of(1)
+    for value in 7, 8:
+        assert (shown / "stack.raw").read_bytes() == whole.tobytes()
+        assert np.array_equal(np.load(shown / "npy/000001.npy"), whole[1])
+        assert frame(mount, "other.h5") == values_of(2)[1].tobytes()  # closes it
+        with h5py.File(str(folder / "source.h5"), "r+") as f:
+            f["entry/data"][...] = value
+        whole = np.full_like(whole, value)
+    assert (shown / "stack.raw").read_bytes() == whole.tobytes()
+    assert np.array_equal(np.load(shown / "npy/000001.npy"), whole[1])
+
+
 def test_it_is_read_only(mounts, folder):
     make_file(folder / "a.h5")
     (folder / "notes").write_text("x")
