@@ -4,7 +4,7 @@
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
 {
     node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, false);
+    times_note(mount->times, node->object, first, last, TIMES_KEEP_NONE);
     mount_note(mount, node);
 }
 
@@ -16,6 +16,14 @@ void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
 void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
 {
     node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, true);
+    times_note(mount->times, node->object, first, last, TIMES_KEEP_SET);
+    mount_note(mount, node);
+}
+
+void mount_applied_to_all(struct mount *mount, const struct node *node, uint64_t first,
+                          uint64_t last)
+{
+    node_keep_object(mount->nodes, node);
+    times_note(mount->times, node->object, first, last, TIMES_KEEP_OF_ALL);
     mount_note(mount, node);
 }
