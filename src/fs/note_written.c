@@ -13,7 +13,7 @@ static void note_time(const struct node *node)
 void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
 {
     node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, false);
+    times_note(mount->times, node->object, first, last, TIMES_KEEP_NONE);
     note_time(node);
     mount_note(mount, node);
 }
@@ -26,7 +26,16 @@ void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
 void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
 {
     node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, true);
+    times_note(mount->times, node->object, first, last, TIMES_KEEP_SET);
+    note_time(node);
+    mount_note(mount, node);
+}
+
+void mount_applied_to_all(struct mount *mount, const struct node *node, uint64_t first,
+                          uint64_t last)
+{
+    node_keep_object(mount->nodes, node);
+    times_note(mount->times, node->object, first, last, TIMES_KEEP_OF_ALL);
     note_time(node);
     mount_note(mount, node);
 }
