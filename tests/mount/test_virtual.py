@@ -1005,8 +1005,8 @@ def test_paths_of_sources_that_are_too_long(mounts, tmp_path):
 
 
 def make_levels(path, levels, mappings, shape=(8, 1024, 1024)):
-    """Virtual datasets of each other: the second frame of each is all of these mappings, of which only the last is read;
-    all ways through them are mappings**levels."""
+    """Virtual datasets of each other: the second frame of each has all of these mappings, only the last of
+    which is read; all ways through them are mappings**levels."""
     with h5py.File(path, "a", libver="latest") as f:
         f.create_dataset(str(levels), shape, "u1")
     for level in reversed(range(levels)):
