@@ -14,12 +14,14 @@
 
 #include "common/interrupt.h"
 #include "common/log.h"
+#include "common/object_names.h"
 #include "dataset/private.h"
 #include "hdf5/hdf5.h"
 #include "store/store.h"
 
 #define MOST_FILES 64
-#define MOST_LINKS 16 /* external ones that are followed to one source */
+#define MOST_SAID  500 /* bytes of a name in the log */
+#define MOST_LINKS 16  /* external ones that are followed to one source */
 
 struct identity {
     dev_t device;
@@ -289,7 +291,7 @@ struct search {
     struct sfs_file *file; /* where it has come to, */
     struct linked *linked; /* and where that is; NULL: it is open anyway */
     bool has_file;
-    const char *refusal; /* why a file may not be read; or NULL */
+    const char *refusal; /* why a file may not be read, or what is too long; or NULL */
     struct why *why;     /* takes errors, if they were said before; NULL: they are logged */
     uint64_t address;
     unsigned links; /* external ones that were followed */
@@ -367,7 +369,7 @@ static int enter_file(struct search *search, const char *name)
 
 static int find_dataset(struct search *search, uint64_t group, const char *path);
 
-/* The first part of a path that is an external link leads on. -ENOENT: none does. */
+/* The first part of a path that is an external link leads on. -ENOENT: none does. -EINTR: there can be very many. */
 static int find_through_links(struct search *search, uint64_t group, const char *path)
 {
     char *copy = strdup(path), *next = copy, *part;
@@ -376,7 +378,9 @@ static int find_through_links(struct search *search, uint64_t group, const char 
         struct sfs_link link;
         if (!*part)
             continue;
-        int failed = file_lookup(search->file, group, part, &link, search->why);
+        int failed = interrupt_check();
+        if (!failed)
+            failed = file_lookup(search->file, group, part, &link, search->why);
         if (failed) {
             error = failed;
             break;
@@ -404,6 +408,10 @@ static int find_through_links(struct search *search, uint64_t group, const char 
 static int find_dataset(struct search *search, uint64_t group, const char *path)
 {
     enum sfs_object_type type;
+    if (strlen(path) > OBJECT_NAMES_MOST_PATH) {
+        search->refusal = "the path of the dataset has more than 128 KiB";
+        return -EIO;
+    }
     int error = file_find(search->file, group, path, &search->address, search->why);
     if (error == -ENOENT)
         return find_through_links(search, *path == '/' ? sfs_root(search->file) : group, path);
@@ -449,8 +457,9 @@ static void say(struct source *source, const char *what)
     source->was_said = true;
     pthread_mutex_unlock(&source->sources->lock);
     if (!was_said)
-        log_error("%s: %s: the source %s in %s %s", sfs_path(source->file), source->path,
-                  source->dataset_name,
+        log_error("%s: %s: the source %.*s%s in %s %s", sfs_path(source->file), source->path,
+                  MOST_SAID, source->dataset_name,
+                  strlen(source->dataset_name) > MOST_SAID ? "..." : "",
                   strcmp(source->file_name, ".") == 0 ? "this file" : source->file_name, what);
 }
 

@@ -38,9 +38,8 @@ void source_destroy(struct source *source);
 
 /* Opens it unless it is open; it stays so until source_put. -ENOENT: there is no such file or
  * dataset; -EINVAL: there is something else, or it is open for writing elsewhere; -EIO: reading has
- * failed, or it is refused (store_find); the log says so the first time. -ENOMEM. is_expected:
- * nothing is said if there is none.
- */
+ * failed, or it is refused (store_find), or its path is too long; the log says so the first time. -ENOMEM,
+ * -EINTR. is_expected: nothing is said if there is none. */
 int source_get(struct source *source, bool is_expected, struct sfs_dataset **dataset);
 void source_put(struct source *source);
 

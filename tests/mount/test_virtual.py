@@ -1023,9 +1023,27 @@ def test_names_of_files_that_are_too_long(mounts, tmp_path):
     assert raised.value.errno == errno.EIO
 
 
+def test_paths_of_sources_that_are_too_long(mounts, tmp_path):
+    """They lead to the dataset, by a group that is in itself."""
+    path, data = tmp_path / "v.h5", files.integers((1, 2, 3), "<u4")
+    write(path, data)
+    space = h5py.h5s.create_simple(data.shape)
+    with h5py.File(path, "a") as f:
+        f["a"] = f["/"]
+    for name, parts in ("v", 60_000), ("w", 66_000):
+        make_mapped(path, data.shape, [(space, ".", "a/" * parts + "d", space)], name)
+    mount = mounts(path, expect_log=True)
+    assert (mount / "v/stack.raw").read_bytes() == data.tobytes()
+    with pytest.raises(OSError) as raised:
+        (mount / "w/stack.raw").read_bytes()
+    assert raised.value.errno == errno.EIO
+    assert "is refused: the path of the dataset has more than 128 KiB" in mount.log()
+    assert sources_of(mount, "w")[0][2] == "refused"
+
+
 def make_levels(path, levels, mappings, shape=(8, 1024, 1024)):
-    """Virtual datasets of each other: the second frame of each is all of these mappings, of which only the last is read;
-    all ways through them are mappings**levels."""
+    """Virtual datasets of each other: the second frame of each has all of these mappings, only the last of
+    which is read; all ways through them are mappings**levels."""
     with h5py.File(path, "a", libver="latest") as f:
         f.create_dataset(str(levels), shape, "u1")
     for level in reversed(range(levels)):

@@ -504,6 +504,45 @@ static void opening_that_is_interrupted_ends(void **state)
     sfs_discard(file);
 }
 
+/* The path of a source has so many parts, only the last of which is not there. */
+static void looking_for_a_source_that_is_interrupted_ends(void **state)
+{
+    (void)state;
+    enum { PARTS = 5000 };
+    const hsize_t dims = 1;
+    struct sfs_slab all = {.rank = 1, .count = {1}};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    unsigned left = PARTS / 2;
+    uint64_t address;
+    uint16_t value;
+    char path[2 * PARTS + 2], *end = path;
+    for (int i = 0; i < PARTS; i++)
+        end = stpcpy(end, "a/");
+    strcpy(end, "x");
+    be_well();
+    hid_t space = H5Screate_simple(1, &dims, NULL), dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t made = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Lcreate_hard(made, "/", made, "a", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Pset_virtual(dcpl, space, ".", path, space) >= 0);
+    H5Dclose(H5Dcreate2(made, "v", H5T_STD_U16LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT));
+    H5Pclose(dcpl);
+    H5Sclose(space);
+    assert_true(H5Fclose(made) >= 0);
+
+    assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/v", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/v", &dataset), 0);
+    sfs_set_interrupt(is_wanted_no_more, &left);
+    int error = sfs_read(dataset, &all, 0, &value, sizeof(value));
+    sfs_set_interrupt(NULL, NULL);
+    assert_int_equal(error, -EINTR);
+    log_quietly();
+    assert_int_equal(sfs_read(dataset, &all, 0, &value, sizeof(value)), -EIO);
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+}
+
 /* Overwrites n bytes of the second source; keeps them. */
 static void spoil(uint64_t address, char *kept, size_t n)
 {
@@ -585,4 +624,5 @@ TEST_MAIN(cmocka_unit_test(a_read_that_fails_leaves_nothing_behind),
           cmocka_unit_test(what_is_wrong_with_a_source_is_logged_once),
           cmocka_unit_test(sources_that_cannot_be_read_are_no_fill_value),
           cmocka_unit_test(a_check_that_is_interrupted_finds_nothing),
-          cmocka_unit_test(opening_that_is_interrupted_ends))
+          cmocka_unit_test(opening_that_is_interrupted_ends),
+          cmocka_unit_test(looking_for_a_source_that_is_interrupted_ends))
