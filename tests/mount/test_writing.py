@@ -1942,6 +1942,30 @@ def test_nothing_is_committed_to_a_file_that_was_cut(mounts, tmp_path, kind, fir
     data.check_file(mounts)
 
 
+@pytest.mark.parametrize("way", ["rename", "header"])
+def test_what_was_cut_is_not_looked_at_in_a_map(mounts, tmp_path, way):
+    """Of a contiguous dataset, whose frames are read as what they become is prepared: all of the frame is
+    kept for the case that it cannot be replaced, or another program's file begins with it."""
+    path = tmp_path / "contiguous.h5"
+    with h5py.File(path, "w") as file:
+        file["d"] = np.full((4, 512, 512), 7, "u2")
+    mount = mounts(path, "rw", expect_log=True)
+    bytes_of_frame, d = 512 * 512 * 2, mount / "d"
+    assert (d / "frames/3.raw").read_bytes() == np.full(512 * 512, 7, "u2").tobytes()
+    (d / "frames/new").write_bytes(bytes(bytes_of_frame))
+    with open(d / "npy/000003.npy", "r+b", 0) as npy:
+        os.truncate(path, path.stat().st_size - bytes_of_frame)
+        with refused(errno.EIO):
+            if way == "rename":
+                os.rename(d / "frames/new", d / "frames/3.raw")
+            else:
+                npy.write(b"\x93NUMPY\2")  # another version
+    assert (d / "frames/0.raw").read_bytes() == np.full(512 * 512, 7, "u2").tobytes()
+    with open(path, "r+b") as file:
+        file.truncate(file.seek(0, os.SEEK_END) + bytes_of_frame)
+    mount.unmount()
+
+
 def test_a_cut_file_is_seen_when_the_mount_ends(tmp_path):
     data = Data(tmp_path, True)
     mount = data.mount(lambda path, *options: Mount(path, tmp_path / "mnt", *options),
