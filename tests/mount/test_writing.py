@@ -1896,6 +1896,32 @@ def test_a_sync_that_waits_for_what_was_closed_is_interrupted(mounts, tmp_path, 
     do(f"{BUILD}/sparsectl check {path}")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may hold the kernel")
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_who_lists_a_directory_holds_up_nobody(mounts, tmp_path, kind):
+    """He never takes what he has asked the kernel for: what others write is seen, and the mount ends. While he lives the
+    kernel still counts the mount as used."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    do(f"{BUILD}/sparsectl create {folder}/f.h5 d --dims 4,8,8 --maxdims inf,8,8 --chunk 1,8,8 --dtype uint16")
+    mount = mounts(folder if kind == "folder" else folder / "f.h5", "default", "allow_other")
+    d = mount / ("f.h5/d" if kind == "folder" else "d")
+    with subprocess.Popen(["python3", TOP / "tests/mount/hold_listing.py", d / "raw"], stdout=subprocess.PIPE) as holder:
+        try:
+            if holder.stdout.readline() != b"held\n":
+                assert holder.wait() == 77
+                pytest.skip("no userfaultfd(2)")
+            for frame in range(4, 40):
+                (d / f"frames/{frame}.raw").write_bytes(bytes([frame]) * 128)
+                assert (d / "stack.raw").stat().st_size == (frame + 1) * 128
+            assert (d / "npy/000039.npy").read_bytes()[-128:] == bytes([39]) * 128
+            mount.process.terminate()
+            assert mount.process.wait(START_SECONDS) == 0
+        finally:
+            holder.kill()
+    assert h5py.is_hdf5(folder / "f.h5")
+
+
 # ---- A file that somebody else cuts short ----
 
 
