@@ -1,6 +1,6 @@
-"""hold_listing.py DIRECTORY: lists it into memory that is not there until this process is killed, as that of a mapped file
-whose file system does not answer: userfaultfd(2). Says so, by a line, when the kernel waits for it. Ends with 77 where
-this cannot be had."""
+"""hold_listing.py DIRECTORY: lists it into memory that is not there until this process is killed, as that of a mapped
+file whose file system does not answer: userfaultfd(2). Says so, by a line, when the kernel waits for it. Ends with 77
+where this cannot be had."""
 import ctypes
 import fcntl
 import mmap

@@ -1899,14 +1899,14 @@ def test_a_sync_that_waits_for_what_was_closed_is_interrupted(mounts, tmp_path, 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may hold the kernel")
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_who_lists_a_directory_holds_up_nobody(mounts, tmp_path, kind):
-    """He never takes what he has asked the kernel for: what others write is seen, and the mount ends. While he lives the
-    kernel still counts the mount as used."""
+    """He never takes what he has asked the kernel for: what others write is seen, and the mount ends."""
     folder = tmp_path / "folder"
     folder.mkdir()
     do(f"{BUILD}/sparsectl create {folder}/f.h5 d --dims 4,8,8 --maxdims inf,8,8 --chunk 1,8,8 --dtype uint16")
     mount = mounts(folder if kind == "folder" else folder / "f.h5", "default", "allow_other")
     d = mount / ("f.h5/d" if kind == "folder" else "d")
-    with subprocess.Popen(["python3", TOP / "tests/mount/hold_listing.py", d / "raw"], stdout=subprocess.PIPE) as holder:
+    command = ["python3", TOP / "tests/mount/hold_listing.py", d / "raw"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
         try:
             if holder.stdout.readline() != b"held\n":
                 assert holder.wait() == 77
