@@ -22,6 +22,11 @@ static unsigned newer_capabilities(const struct options *options)
     return wanted;
 }
 
+bool mount_keeps_listings(const struct mount *mount)
+{
+    return !mount->follow && !(mount->is_writable && mount->options->allow_other);
+}
+
 void on_init(void *data, struct fuse_conn_info *connection)
 {
     struct mount *mount = data;
@@ -40,6 +45,6 @@ void on_init(void *data, struct fuse_conn_info *connection)
         connection->want |= connection->capable & FUSE_CAP_AUTO_INVAL_DATA;
     atomic_store(&mount->times_drop_pages, connection->want & FUSE_CAP_AUTO_INVAL_DATA);
     atomic_store(&mount->opens_directories,
-                 mount->follow || mount->files ||
+                 !mount_keeps_listings(mount) || mount->files ||
                      !(connection->capable & FUSE_CAP_NO_OPENDIR_SUPPORT));
 }

@@ -316,10 +316,9 @@ static int take_text(struct open_file *file)
         if (!buffer)
             return -ENOMEM;
         int error = view_read(file->views, inode_view(file->inode), 0,
-                              &(struct view_room){0, room, buffer}, &part);
+                              &(struct view_room){0, room, buffer, true}, &part);
         if (!error && part.n < room) {
             size_t n = part.n;
-            memmove(buffer, part.bytes, n);
             view_return(file->views, &part);
             char *shorter = realloc(buffer, n ? n : 1);
             file->text = shorter ? shorter : buffer;

@@ -103,7 +103,7 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
         error = read_made(mount, file, size, offset, buffer, &part.n);
     else if (!error)
         error = view_read(file->views, inode_view(file->inode), file->inode.frame,
-                          &(struct view_room){(uint64_t)offset, size, buffer}, &part);
+                          &(struct view_room){(uint64_t)offset, size, buffer, false}, &part);
     if (error) {
         answer_error(request, error);
         return;

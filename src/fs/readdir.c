@@ -7,7 +7,8 @@
  * by their places, behind .sparsefs at the root; in other directories names by their places in the
  * table, or by frame, and far behind all frames temporary files by their numbers. In followed
  * files links are changed by others without notice: there directories are opened, and show the
- * links as they were when reading began. */
+ * links as they were when reading began. So they are where the kernel must not keep listings
+ * (mount_keeps_listings). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

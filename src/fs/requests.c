@@ -110,7 +110,8 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
         return;
     }
     info->fh = (uintptr_t)file;
-    info->cache_readdir = info->keep_cache = !mount->follow && !is_in_folder(mount, number);
+    info->cache_readdir = info->keep_cache =
+        mount_keeps_listings(mount) && !is_in_folder(mount, number);
     if (fuse_reply_open(request, info) == -ENOENT)
         open_file_put(mount, file);
 }

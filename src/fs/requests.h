@@ -23,6 +23,11 @@ static inline bool error_may_have_changed(int error)
 
 void on_init(void *data, struct fuse_conn_info *connection);
 
+/* Whether the kernel may keep listings. Where others change what is listed it may not, nor where other users list what
+ * is written: it holds a page of what it keeps while a program is given it, which takes as long as the program wants,
+ * if its memory is a file of a FUSE of its own, and all that have to make changes known would wait for that. */
+bool mount_keeps_listings(const struct mount *mount);
+
 /* ---- read_and_lseek.c ---- */
 
 void on_read(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,

@@ -61,11 +61,10 @@ int content_take(struct content *content, struct views *views, enum view_kind vi
     for (uint64_t at = 0; at < size && !error;) {
         struct view_part part;
         error = view_read(views, view, frame,
-                          &(struct view_room){at, (size_t)(size - at), content->bytes + at}, &part);
+                          &(struct view_room){at, (size_t)(size - at), content->bytes + at, true},
+                          &part);
         if (error)
             break;
-        if (part.n > 0 && part.bytes != content->bytes + at)
-            memcpy(content->bytes + at, part.bytes, part.n);
         at += part.n;
         bool is_end = part.n == 0; /* the frame was written meanwhile */
         view_return(views, &part);

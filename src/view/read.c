@@ -174,7 +174,8 @@ static int read_source(const struct source *source, const struct view_room *room
     *part = (struct view_part){.bytes = buffer, .n = n};
     if (n == 0)
         return 0;
-    if (offset >= head->n && bytes_before(end, offset, n) == n && is_lendable(source))
+    if (!room->is_used && offset >= head->n && bytes_before(end, offset, n) == n &&
+        is_lendable(source))
         return lend_or_read_body(source, offset - head->n, n, buffer, part);
 
     size_t here = bytes_before(head->n, offset, n);

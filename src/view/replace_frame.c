@@ -22,12 +22,10 @@ static int read_all(struct views *views, uint64_t frame, struct kept *kept)
     for (size_t at = 0; at < kept->n;) {
         struct view_part part;
         int error = view_read(views, VIEW_RAW, frame,
-                              &(struct view_room){at, kept->n - at, kept->bytes + at}, &part);
+                              &(struct view_room){at, kept->n - at, kept->bytes + at, true}, &part);
         if (error)
             return error;
         size_t n = part.n;
-        if (n > 0 && part.bytes != kept->bytes + at)
-            memcpy(kept->bytes + at, part.bytes, n);
         view_return(views, &part);
         if (n == 0)
             return -EIO;

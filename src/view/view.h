@@ -190,11 +190,14 @@ struct view_part {
     struct sfs_loan loan; /* holder is NULL if nothing is lent */
 };
 
-/* What is read of a view: n bytes from an offset on; buffer has room for them. */
+/* What is read of a view: n bytes from an offset on; buffer has room for them. is_used: nothing is lent, for who looks
+ * at the bytes himself. What is lent may be a map of a file, which only the kernel may read: whoever cuts the file
+ * short would end the program. */
 struct view_room {
     uint64_t offset;
     size_t n;
     void *buffer;
+    bool is_used;
 };
 
 /* Up to n bytes, fewer only at the end of the view. The buffer is used if the bytes cannot be lent.

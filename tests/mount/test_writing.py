@@ -1985,6 +1985,32 @@ def test_a_sync_that_waits_for_what_was_closed_is_interrupted(mounts, tmp_path, 
     do(f"{BUILD}/sparsectl check {path}")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may hold the kernel")
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_who_lists_a_directory_holds_up_nobody(mounts, tmp_path, kind):
+    """He never takes what he has asked the kernel for: what others write is seen, and the mount ends."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    do(f"{BUILD}/sparsectl create {folder}/f.h5 d --dims 4,8,8 --maxdims inf,8,8 --chunk 1,8,8 --dtype uint16")
+    mount = mounts(folder if kind == "folder" else folder / "f.h5", "default", "allow_other")
+    d = mount / ("f.h5/d" if kind == "folder" else "d")
+    command = ["python3", TOP / "tests/mount/hold_listing.py", d / "raw"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        try:
+            if holder.stdout.readline() != b"held\n":
+                assert holder.wait() == 77
+                pytest.skip("no userfaultfd(2)")
+            for frame in range(4, 40):
+                (d / f"frames/{frame}.raw").write_bytes(bytes([frame]) * 128)
+                assert (d / "stack.raw").stat().st_size == (frame + 1) * 128
+            assert (d / "npy/000039.npy").read_bytes()[-128:] == bytes([39]) * 128
+            mount.process.terminate()
+            assert mount.process.wait(START_SECONDS) == 0
+        finally:
+            holder.kill()
+    assert h5py.is_hdf5(folder / "f.h5")
+
+
 # ---- A file that somebody else cuts short ----
 
 
@@ -2029,6 +2055,30 @@ def test_nothing_is_committed_to_a_file_that_was_cut(mounts, tmp_path, kind, fir
     os.fsync(root)
     os.close(root)
     data.check_file(mounts)
+
+
+@pytest.mark.parametrize("way", ["rename", "header"])
+def test_what_was_cut_is_not_looked_at_in_a_map(mounts, tmp_path, way):
+    """Of a contiguous dataset, whose frames are read as what they become is prepared: all of the frame is
+    kept for the case that it cannot be replaced, or another program's file begins with it."""
+    path = tmp_path / "contiguous.h5"
+    with h5py.File(path, "w") as file:
+        file["d"] = np.full((4, 512, 512), 7, "u2")
+    mount = mounts(path, "rw", expect_log=True)
+    bytes_of_frame, d = 512 * 512 * 2, mount / "d"
+    assert (d / "frames/3.raw").read_bytes() == np.full(512 * 512, 7, "u2").tobytes()
+    (d / "frames/new").write_bytes(bytes(bytes_of_frame))
+    with open(d / "npy/000003.npy", "r+b", 0) as npy:
+        os.truncate(path, path.stat().st_size - bytes_of_frame)
+        with refused(errno.EIO):
+            if way == "rename":
+                os.rename(d / "frames/new", d / "frames/3.raw")
+            else:
+                npy.write(b"\x93NUMPY\2")  # another version
+    assert (d / "frames/0.raw").read_bytes() == np.full(512 * 512, 7, "u2").tobytes()
+    with open(path, "r+b") as file:
+        file.truncate(file.seek(0, os.SEEK_END) + bytes_of_frame)
+    mount.unmount()
 
 
 def test_a_cut_file_is_seen_when_the_mount_ends(tmp_path):

@@ -304,8 +304,8 @@ static int read_views(struct sfs_file *file, const char *name)
             continue;
         error = view_size(views, kind, 1, &bytes);
         if (!error)
-            error =
-                view_read(views, kind, 1, &(struct view_room){0, sizeof(buffer), buffer}, &part);
+            error = view_read(views, kind, 1, &(struct view_room){0, sizeof(buffer), buffer, false},
+                              &part);
         if (!error)
             view_return(views, &part);
         if (!error && view_seek(views, kind, 1, 0, false, &bytes) == -ENOMEM)

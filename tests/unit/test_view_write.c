@@ -285,8 +285,8 @@ static unsigned char *read_all(struct views *views, enum view_kind kind, uint64_
     uint64_t size;
     assert_int_equal(view_size(views, kind, frame, &size), 0);
     unsigned char *bytes = allocate(size + 1);
-    assert_int_equal(view_read(views, kind, frame, &(struct view_room){0, size + 1, bytes}, &part),
-                     0);
+    assert_int_equal(
+        view_read(views, kind, frame, &(struct view_room){0, size + 1, bytes, false}, &part), 0);
     assert_int_equal(part.n, size);
     if (part.bytes != bytes)
         memcpy(bytes, part.bytes, size);
@@ -1180,7 +1180,7 @@ static bool reads(struct views *views, enum view_kind kind, uint64_t frame, uint
                   void *buffer, size_t n)
 {
     struct view_part part;
-    if (view_read(views, kind, frame, &(struct view_room){offset, n, buffer}, &part) != 0)
+    if (view_read(views, kind, frame, &(struct view_room){offset, n, buffer, false}, &part) != 0)
         return false;
     bool complete = part.n == n;
     if (complete && part.bytes != buffer)
@@ -1250,8 +1250,8 @@ static void meet(struct views *views)
         break;
     case 4: {
         struct view_part part;
-        int error =
-            view_read(views, VIEW_CSR_DATA, 0, &(struct view_room){0, sizeof(seen), seen}, &part);
+        int error = view_read(views, VIEW_CSR_DATA, 0,
+                              &(struct view_room){0, sizeof(seen), seen, false}, &part);
         expect(error == 0 || error == -EAGAIN);
         if (!error)
             view_return(views, &part);

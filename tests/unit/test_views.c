@@ -225,7 +225,8 @@ static unsigned char *read_whole(struct model *model, enum view_kind kind, uint6
     assert_int_equal(view_size(model->views, kind, frame, &size), 0);
     unsigned char *bytes = allocate(size + 1);
     assert_int_equal(
-        view_read(model->views, kind, frame, &(struct view_room){0, size + 1, bytes}, &part), 0);
+        view_read(model->views, kind, frame, &(struct view_room){0, size + 1, bytes, false}, &part),
+        0);
     assert_int_equal(part.n, size);
     if (part.bytes != bytes)
         memcpy(bytes, part.bytes, size);
@@ -251,8 +252,9 @@ static void arrays_can_be_cut_anywhere(void **state)
         unsigned char buffer[300], *whole = read_whole(&model, kind, frame, &size);
         size_t offset = random_below(size + 1), n = random_below(sizeof(buffer));
         struct view_part part;
-        assert_int_equal(
-            view_read(model.views, kind, frame, &(struct view_room){offset, n, buffer}, &part), 0);
+        assert_int_equal(view_read(model.views, kind, frame,
+                                   &(struct view_room){offset, n, buffer, false}, &part),
+                         0);
         assert_int_equal(part.n, n < size - offset ? n : size - offset);
         assert_memory_equal(part.bytes, whole + offset, part.n);
         view_return(model.views, &part);
@@ -739,7 +741,7 @@ static void texts_of_all_datasets_have_one_limit(void **state)
     struct model model;
     uint64_t size;
     char byte;
-    const struct view_room room = {0, 1, &byte};
+    const struct view_room room = {0, 1, &byte, false};
     struct view_part part;
     log_quietly();
     create_viewed("<u2", &description, -1, &model);
