@@ -311,8 +311,8 @@ def test_a_matrix_that_cannot_be_written_leaves_all_as_it_was(disk, tmp_path, ho
         frames, csr = mount.root / "data/frames", mount.root / "data/csr"
         before, of_csr = look(frames), look(csr)
         disk.fail(after=30 if how == "late" else 0)
-        has_all = how in ("cached", "direct_io") and isinstance(disk, Failfs)  # the file has room for some on a full disk
-        assert write_matrix(csr, FRAMES if has_all else 3 * FRAMES) == disk.error
+        is_enough = how in ("cached", "direct_io") and isinstance(disk, Failfs)  # a full disk has room in the file
+        assert write_matrix(csr, FRAMES if is_enough else 3 * FRAMES) == disk.error
         assert look(frames) == before and "in part" not in mount.log()
         disk.recover()
         fsync(mount.root)
