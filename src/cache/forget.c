@@ -1,23 +1,23 @@
 /* Chunks that are dropped from memory: with what was written to them (forgotten), or only clean ones (evicted). */
 #include "cache/private.h"
 
-/* Whether a chunk lies outside of the dims. */
-static bool is_outside(const struct layout *layout, const uint64_t *scaled)
+/* Whether a chunk lies outside of some dims. */
+static bool is_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims)
 {
     for (int i = 0; i < layout->rank; i++)
-        if (layout->dims[i] == 0 || scaled[i] > (layout->dims[i] - 1) / layout->chunk_dims[i])
+        if (dims[i] == 0 || scaled[i] > (dims[i] - 1) / layout->chunk_dims[i])
             return true;
     return false;
 }
 
-/* With the lock held: drops chunks that are neither changing nor being encoded; returns whether
- * these were all. */
-static bool forget_idle(struct cache_dataset *dataset, bool only_outside)
+/* With the lock held: drops chunks that are neither changing nor being encoded, and outside of these dims, if they are
+ * not NULL; returns whether these were all. */
+static bool forget_idle(struct cache_dataset *dataset, const uint64_t *dims)
 {
     struct chunk *chunk, *next;
     bool all = true;
     HASH_ITER (hh, dataset->chunks, chunk, next) {
-        if (only_outside && !is_outside(dataset->layout, chunk->scaled))
+        if (dims && !is_outside(dataset->layout, chunk->scaled, dims))
             continue;
         bool idle = !chunk->changing && !chunk->encoding;
         all &= idle;
@@ -30,11 +30,11 @@ static bool forget_idle(struct cache_dataset *dataset, bool only_outside)
     return all;
 }
 
-static void forget(struct cache_dataset *dataset, bool only_outside)
+static void forget(struct cache_dataset *dataset, const uint64_t *dims)
 {
     struct cache *cache = dataset->cache;
     pthread_mutex_lock(&cache->lock);
-    while (!forget_idle(dataset, only_outside))
+    while (!forget_idle(dataset, dims))
         pthread_cond_wait(&cache->changed, &cache->lock);
     pthread_mutex_unlock(&cache->lock);
 }
@@ -68,15 +68,20 @@ void cache_evict(struct cache_dataset *dataset)
     pthread_mutex_unlock(&cache->lock);
 }
 
+void cache_forget_beyond(struct cache_dataset *dataset, const uint64_t *dims)
+{
+    forget(dataset, dims);
+}
+
 void cache_forget_outside(struct cache_dataset *dataset)
 {
-    forget(dataset, true);
+    forget(dataset, dataset->layout->dims);
     unfinished_cut(dataset);
 }
 
 void cache_forget(struct cache_dataset *dataset)
 {
-    forget(dataset, false);
+    forget(dataset, NULL);
 }
 
 void cache_hold(struct cache_dataset *dataset)

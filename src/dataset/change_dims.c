@@ -136,6 +136,53 @@ static int set_dims(struct sfs_dataset *dataset, const uint64_t *dims)
     return error;
 }
 
+/* The same of those that are changed, and perhaps not in the index yet. */
+static int note_changed(struct sfs_dataset *dataset, struct concerned *chunks)
+{
+    uint64_t *scaled;
+    size_t n;
+    int error = cache_changed(dataset->cache, &scaled, &n);
+    for (size_t i = 0; i < n && !error; i++)
+        error = note_cut(chunks, scaled + i * (size_t)chunks->layout->rank, NULL);
+    free(scaled);
+    return error;
+}
+
+/* Stores of these chunks only that nothing is left of them, where that is so. */
+static int delete_chunks(struct sfs_dataset *dataset, const struct concerned *chunks)
+{
+    const struct layout *layout = chunks->layout;
+    int error = 0;
+    for (size_t i = 0; i < chunks->list.n && !error; i++) {
+        const uint64_t *scaled = chunks->list.scaled + i * (size_t)layout->rank;
+        bool is_outside = false;
+        for (int k = 0; k < layout->rank; k++)
+            is_outside |= scaled[k] * layout->chunk_dims[k] >= chunks->dims[k];
+        error = is_outside ? cache_flush_chunk(dataset->cache, scaled) : 0;
+    }
+    return error;
+}
+
+/* Erases what lies outside of smaller dims. On a full disk it may be what was to make the dataset larger that takes
+ * all memory, and cannot be stored: it is dropped before any is needed, and nothing else has to be stored. */
+static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
+{
+    struct layout *layout = &dataset->layout;
+    struct concerned chunks = {.layout = layout, .dims = dims};
+    int error = note_changed(dataset, &chunks);
+    if (!error)
+        error = layout_each_chunk(layout, NULL, note_cut, &chunks);
+    if (!error)
+        cache_forget_beyond(dataset->cache, dims);
+    for (size_t i = 0; i < chunks.list.n && !error; i++)
+        error = erase_outside(dataset, chunks.list.scaled + i * (size_t)layout->rank, dims);
+    /* Chunks outside are deleted as long as the index covers them. */
+    if (!error && !layout->unfiltered_edges && cache_flush(dataset->file->cache, dataset->cache))
+        error = delete_chunks(dataset, &chunks);
+    free(chunks.list.scaled);
+    return error;
+}
+
 static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     struct layout *layout = &dataset->layout;
@@ -148,21 +195,15 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     /* Edge chunks without filters are stored by the dims: none is stored while these change. */
     cache_hold(dataset->cache);
     int error = 0;
-    if (edges || shrinks) /* the index must have all chunks */
+    if (edges) /* the index must have all chunks */
         error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && edges)
         error = layout_each_chunk(layout, NULL, note_edge, &chunks);
     for (size_t i = 0; i < chunks.list.n && !error; i++)
         error = touch(dataset, chunks.list.scaled + i * rank);
-    chunks.list.n = 0;
-    if (!error && shrinks)
-        error = layout_each_chunk(layout, NULL, note_cut, &chunks);
-    for (size_t i = 0; i < chunks.list.n && !error; i++)
-        error = erase_outside(dataset, chunks.list.scaled + i * rank, dims);
     free(chunks.list.scaled);
-    if (!error && shrinks && !edges) /* chunks outside are deleted as long as the index covers them
-                                      */
-        error = cache_flush(dataset->file->cache, dataset->cache);
+    if (!error && shrinks)
+        error = cut(dataset, dims);
     if (!error)
         error = set_dims(dataset, dims);
     if (!error && edges)

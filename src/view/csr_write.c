@@ -165,8 +165,6 @@ static int change_rows(void *context)
     int error = 0;
     for (uint64_t row = 0; row < change->rows->n_rows && !error; row++)
         error = change_row(change, row);
-    if (error)
-        undo(change);
     return error;
 }
 
@@ -176,6 +174,8 @@ static int apply(struct csr_rows *rows)
     int error = rows->n_rows == 0 ? 0
                                   : change_frame(rows->views, VIEW_CSR_DATA, rows->n_rows - 1,
                                                  change_rows, &change);
+    if (error) /* new frames are gone, and what they took of the cache */
+        undo(&change);
     for (struct kept_row *kept = change.kept, *next; kept; kept = next) {
         next = kept->next;
         points_free(&kept->points);

@@ -283,12 +283,12 @@ def test_a_frame_that_cannot_be_replaced_is_as_it_was(disk, tmp_path, folder):
     check(path)
 
 
-def write_matrix(csr):
+def write_matrix(csr, rows=FRAMES):
     """All elements are others. Returns the number of the error of the last sync, or 0."""
     n = SIDE * SIDE
-    for name, array in (("indptr.raw", np.arange(0, n * FRAMES + 1, n, "<i8")),
-                        ("indices.raw", np.tile(np.arange(n, dtype="<i4"), FRAMES)),
-                        ("data.raw", np.frombuffer(b"".join(noise(i) for i in range(FRAMES)), "<u2"))):
+    for name, array in (("indptr.raw", np.arange(0, n * rows + 1, n, "<i8")),
+                        ("indices.raw", np.tile(np.arange(n, dtype="<i4"), rows)),
+                        ("data.raw", np.frombuffer(b"".join(noise(i) for i in range(rows)), "<u2"))):
         with open(csr / name, "wb", buffering=0) as file:
             file.write(array.tobytes())
             if name == "data.raw":
@@ -300,8 +300,9 @@ def write_matrix(csr):
 
 
 @disks(DISKS | READ_ONLY)
-@pytest.mark.parametrize("how", ["cached", "direct_io"])
+@pytest.mark.parametrize("how", ["cached", "direct_io", "with new frames", "late"])
 def test_a_matrix_that_cannot_be_written_leaves_all_as_it_was(disk, tmp_path, how):
+    """Where there are more rows than frames, too; late: when some of them have been stored."""
     path = make(disk.path / "a.h5")
     options = ["commit_interval=0", "cache_size=512K"] + (["direct_io"] if how == "direct_io" else [])
     with mounted(path, tmp_path / "mnt", *options) as mount:
@@ -309,8 +310,9 @@ def test_a_matrix_that_cannot_be_written_leaves_all_as_it_was(disk, tmp_path, ho
         fsync(mount.root)
         frames, csr = mount.root / "data/frames", mount.root / "data/csr"
         before, of_csr = look(frames), look(csr)
-        disk.fail()
-        assert write_matrix(csr) == disk.error
+        disk.fail(after=30 if how == "late" else 0)
+        is_enough = how in ("cached", "direct_io") and isinstance(disk, Failfs)  # a full disk has room in the file
+        assert write_matrix(csr, FRAMES if is_enough else 3 * FRAMES) == disk.error
         assert look(frames) == before and "in part" not in mount.log()
         disk.recover()
         fsync(mount.root)
