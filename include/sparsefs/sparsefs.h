@@ -1114,9 +1114,10 @@ SFS_API int sfs_chunk_info(struct sfs_dataset *dataset, const uint64_t *start,
                            struct sfs_chunk_info *info);
 
 /* H5Dstruct_chunk_iter, H5Dchunk_iter: calls each for every stored chunk; what it returns ends the
- * iteration unless it is 0, and is returned. Of a chunked dataset it takes time for every place of
- * a chunk, whether one is stored there or not. -EAGAIN: the file is followed and has moved on:
- * what was told is to be discarded. */
+ * iteration unless it is 0, and is returned. each may read and write this dataset and others, but change
+ * the dims of none, nor close this one. Of a chunked dataset it takes time for every place of a chunk,
+ * whether one is stored there or not. -EAGAIN: the file is followed and has moved on: what was told is
+ * to be discarded. */
 typedef int (*sfs_chunk_function)(void *context, const struct sfs_chunk_info *info);
 SFS_API int sfs_chunk_iterate(struct sfs_dataset *dataset, sfs_chunk_function each, void *context);
 

@@ -35,6 +35,8 @@ int use_init(struct use *use)
     int error = thread_init_lock(&use->lock);
     if (!error && (error = thread_init_lock(&use->parts)) < 0)
         pthread_rwlock_destroy(&use->lock);
+    pthread_mutex_init(&use->gate, NULL);
+    pthread_cond_init(&use->passed, NULL);
     atomic_init(&use->changes, ONE_CHANGE); /* 0 has a meaning */
     atomic_init(&use->extents, 1);
     return error;
@@ -42,15 +44,53 @@ int use_init(struct use *use)
 
 void use_destroy(struct use *use)
 {
+    pthread_cond_destroy(&use->passed);
+    pthread_mutex_destroy(&use->gate);
     pthread_rwlock_destroy(&use->parts);
     pthread_rwlock_destroy(&use->lock);
 }
 
+/* Whether this thread is in a call on anything that is not used before this in any case. */
+static bool is_inside_another(const struct use *use)
+{
+    for (const struct call *i = calls; i; i = i->outer)
+        if (i->use && i->use != use->all)
+            return true;
+    return false;
+}
+
+/* What waits for the lock to change dims keeps others from it. A call inside a call on something else, which
+ * others may wait for to change the dims of that, must not wait for these: only for who changes dims. */
+static bool begin_beside(struct use *use)
+{
+    if (pthread_rwlock_tryrdlock(&use->lock) == 0)
+        return false;
+    pthread_mutex_lock(&use->gate);
+    while (use->is_alone)
+        (void)interrupt_wait(&use->passed, &use->gate);
+    use->n_beside++;
+    pthread_mutex_unlock(&use->gate);
+    return true;
+}
+
+static void end_beside(struct use *use)
+{
+    pthread_mutex_lock(&use->gate);
+    if (--use->n_beside == 0)
+        pthread_cond_broadcast(&use->passed);
+    pthread_mutex_unlock(&use->gate);
+}
+
 void use_begin(struct use *use, struct call *call)
 {
-    if (use && !use_is_mine(use))
-        interrupt_ask_rdlock(&use->lock);
-    *call = (struct call){.use = use, .outer = calls};
+    bool is_beside = false;
+    if (use && !use_is_mine(use)) {
+        if (is_inside_another(use))
+            is_beside = begin_beside(use);
+        else
+            interrupt_ask_rdlock(&use->lock);
+    }
+    *call = (struct call){.use = use, .is_beside = is_beside, .outer = calls};
     calls = call;
 }
 
@@ -67,7 +107,9 @@ void use_end(struct call *call)
 {
     assert(calls == call);
     calls = call->outer;
-    if (call->use && !use_is_mine(call->use))
+    if (call->is_beside)
+        end_beside(call->use);
+    else if (call->use && !use_is_mine(call->use))
         pthread_rwlock_unlock(&call->use->lock);
 }
 
@@ -132,6 +174,11 @@ struct use *alone_begin(struct use *use)
 {
     assert(!use_is_mine(use));
     interrupt_ask_wrlock(&use->lock);
+    pthread_mutex_lock(&use->gate);
+    while (use->n_beside > 0)
+        (void)interrupt_wait(&use->passed, &use->gate);
+    use->is_alone = true;
+    pthread_mutex_unlock(&use->gate);
     count_begin(use);
     return use;
 }
@@ -139,6 +186,10 @@ struct use *alone_begin(struct use *use)
 void alone_end(struct use **use)
 {
     count_end(*use);
+    pthread_mutex_lock(&(*use)->gate);
+    (*use)->is_alone = false;
+    pthread_cond_broadcast(&(*use)->passed);
+    pthread_mutex_unlock(&(*use)->gate);
     pthread_rwlock_unlock(&(*use)->lock);
 }
 

@@ -30,6 +30,11 @@ struct use {
     /* Held for reading while elements are changed, for writing while an element is changed in part
      * (read, modified, written). Taken after `lock`. */
     pthread_rwlock_t parts;
+    /* Calls that do not hold `lock`, as they must not wait behind who waits to change dims (concurrent_calls.c). */
+    pthread_mutex_t gate;
+    pthread_cond_t passed; /* is_alone or n_beside has changed */
+    bool is_alone;         /* dims change */
+    unsigned n_beside;
 };
 
 struct sfs_dataset {
@@ -231,6 +236,7 @@ void use_destroy(struct use *use);
 struct call {
     struct use *use;
     bool has_parts; /* it has taken use->parts */
+    bool is_beside; /* it is counted in use->n_beside */
     struct call *outer;
 };
 

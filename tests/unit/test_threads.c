@@ -4,10 +4,12 @@
 #include "support.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "dataset/private.h"
 #include "hdf5/hdf5.h"
@@ -401,18 +403,25 @@ static int write_second(void)
     return write_member("{b:int32}", 2, false);
 }
 
-static void create_pairs(bool is_dense)
+static struct sfs_dataset *add_pairs(const char *path, bool is_dense)
 {
-    struct sfs_options options = {.replace = true};
+    struct sfs_dataset *dataset = NULL;
     struct sfs_dataset_create create = {.rank = 1,
                                         .dims = {PAIRS},
-                                        .max_dims = {PAIRS},
+                                        .max_dims = {SFS_UNLIMITED},
                                         .chunk_dims = {PAIRS / 2},
                                         .is_dense = is_dense};
     encode_type("{a:int32,b:int32}", &create.type);
-    assert_int_equal(sfs_create(PATH, &options, &shared.file), 0);
-    assert_int_equal(sfs_dataset_create(shared.file, "/x", &create, &shared.dataset), 0);
+    assert_int_equal(sfs_dataset_create(shared.file, path, &create, &dataset), 0);
     free((void *)create.type.bytes);
+    return dataset;
+}
+
+static void create_pairs(bool is_dense)
+{
+    struct sfs_options options = {.replace = true};
+    assert_int_equal(sfs_create(PATH, &options, &shared.file), 0);
+    shared.dataset = add_pairs("/x", is_dense);
 }
 
 static void members_are_not_lost(void **state)
@@ -433,7 +442,86 @@ static void members_are_not_lost(void **state)
     }
 }
 
+/* ---- Calls inside calls ---- */
+
+#define MOST_SECONDS 120 /* then it hangs */
+
+static struct {
+    sem_t inside, written;
+    atomic_int extender; /* its number */
+} calls;
+
+/* Is in a call on the dataset until it has been written. */
+static int wait_inside(void *unused, const struct sfs_chunk_info *info)
+{
+    (void)unused;
+    (void)info;
+    sem_post(&calls.inside);
+    sem_wait(&calls.written);
+    return 1;
+}
+
+static void *iterate(void *unused)
+{
+    expect(sfs_chunk_iterate(shared.dataset, wait_inside, NULL) == 1);
+    return unused;
+}
+
+static void *extend(void *unused)
+{
+    atomic_store(&calls.extender, gettid());
+    expect(sfs_extend(shared.dataset, (const uint64_t[]){PAIRS + 1}) == 0);
+    return unused;
+}
+
+/* From inside a call on another dataset. */
+static int write_the_first(void *threads, const struct sfs_chunk_info *info)
+{
+    pthread_t *thread = threads;
+    static const int32_t values[PAIRS][2] = {{1, 2}};
+    (void)info;
+    start_thread(&thread[0], iterate, NULL);
+    sem_wait(&calls.inside);
+    start_thread(&thread[1], extend, NULL);
+    while (!atomic_load(&calls.extender))
+        sched_yield();
+    wait_until_it_sleeps(atomic_load(&calls.extender));
+    expect(sfs_write(shared.dataset, &pairs, values) == 0);
+    sem_post(&calls.written);
+    return 1;
+}
+
+/* Who is in a call on one dataset does not wait for those that wait to extend another: others that
+ * are in a call on that may wait for this one. */
+static void calls_inside_calls_do_not_wait_for_those_who_wait(void **state)
+{
+    (void)state;
+    static const int32_t values[PAIRS][2];
+    pthread_t thread[2];
+    uint64_t dims[1];
+    create_pairs(false);
+    struct sfs_dataset *second = add_pairs("/y", false);
+    assert_int_equal(sem_init(&calls.inside, 0, 0), 0);
+    assert_int_equal(sem_init(&calls.written, 0, 0), 0);
+    assert_int_equal(sfs_write(shared.dataset, &pairs, values), 0);
+    assert_int_equal(sfs_write(second, &pairs, values), 0);
+    alarm(MOST_SECONDS);
+    assert_int_equal(sfs_chunk_iterate(second, write_the_first, thread), 1);
+    for (size_t i = 0; i < COUNT(thread); i++)
+        pthread_join(thread[i], NULL);
+    alarm(0);
+    assert_int_equal(atomic_load(&shared.failures), 0);
+    sfs_dataset_dims(shared.dataset, dims);
+    assert_int_equal(dims[0], PAIRS + 1);
+    sem_destroy(&calls.written);
+    sem_destroy(&calls.inside);
+    sfs_dataset_close(second);
+    sfs_dataset_close(shared.dataset);
+    assert_int_equal(sfs_close(shared.file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(threads_do_not_lose_each_others_elements),
           cmocka_unit_test(parts_of_elements_are_not_lost),
           cmocka_unit_test(what_becomes_defined_is_not_lost),
-          cmocka_unit_test(members_are_not_lost))
+          cmocka_unit_test(members_are_not_lost),
+          cmocka_unit_test(calls_inside_calls_do_not_wait_for_those_who_wait))
