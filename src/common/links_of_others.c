@@ -11,6 +11,8 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "common/mounts.h"
+
 #define MOST_LINKS 40 /* as the kernel */
 
 struct walk {
@@ -73,7 +75,7 @@ static int step(struct walk *walk, const char *part)
     int fd = openat(walk->at, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode)) {
         if (!is_of_proc(fd)) {
-            int error = follow(walk, fd, st.st_uid);
+            int error = follow(walk, fd, mounts_owner(fd, &st));
             close(fd);
             return error;
         }
@@ -114,11 +116,12 @@ int links_check(const char *path, const struct stat *opened, uid_t *user)
         error = -ENAMETOOLONG;
     error = error ? error : walk_all(&walk);
     error = error ? error : fstat(walk.at, &st) < 0 ? -errno : 0;
+    uid_t owner = error || !walk.has_others ? 0 : mounts_owner(walk.at, &st);
     close(walk.at);
     *user = walk.user;
     if (!error && (st.st_dev != opened->st_dev || st.st_ino != opened->st_ino))
         error = -ESTALE;
-    if (!error && walk.has_others && (walk.has_several || walk.user != opened->st_uid))
+    if (!error && walk.has_others && (walk.has_several || walk.user != owner))
         error = -EPERM;
     return error;
 }

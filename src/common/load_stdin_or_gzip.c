@@ -13,6 +13,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/machine_memory.h"
+#include "common/mounts.h"
 #include "common/size.h"
 
 #define BLOCK_BYTES ((size_t)256 << 10)
@@ -189,6 +190,8 @@ static int load_opened(struct load *load, struct loaded *loaded)
         load->bytes = bytes;
     *loaded = (struct loaded){.bytes = load->bytes, .n = load->n};
     loaded->has_st = fstat(load->fd, &loaded->st) == 0 && S_ISREG(loaded->st.st_mode);
+    if (loaded->has_st)
+        loaded->st.st_uid = mounts_owner(load->fd, &loaded->st);
     struct stat narrow = loaded->st;
     if (loaded->has_st)
         acl_narrow(load->fd, &narrow);

@@ -11,7 +11,7 @@
 struct loaded {
     void *bytes; /* the caller frees them; NULL: there are none */
     size_t n;
-    struct stat st;
+    struct stat st; /* its owner as mounts_owner has it */
     mode_t shown; /* its mode without what an ACL keeps from some of group and others, but for
                    * writing: an image is not written to, and who may write the file counts */
     mode_t narrow; /* the same, also for writing */

@@ -4,11 +4,15 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #define MOUNTS "/proc/self/mountinfo"
 #define TYPE   "fuse.sparsefs"
 
 #define DEVICE_BYTES 24
+
+#define FUSE_SUPER_MAGIC 0x65735546 /* statfs(2) */
 
 /* Blanks and backslashes are written as \ and three octal digits. */
 static void decode(char *text)
@@ -26,31 +30,48 @@ static void decode(char *text)
     *to = '\0';
 }
 
+struct parts {
+    char *fields[5], *type, *source, *options;
+};
+
 /* "36 35 0:53 ROOT POINT options [more ...] - TYPE SOURCE options". */
-static bool take(struct mounts *mounts)
+static bool split(char *line, struct parts *parts)
 {
-    char *fields[5], *rest = mounts->line, *type, *source;
+    char *rest = line;
     for (size_t i = 0; i < 5; i++)
-        fields[i] = strsep(&rest, " ");
+        parts->fields[i] = strsep(&rest, " ");
     char *separator = rest ? strstr(rest, " - ") : NULL;
     if (!separator)
         return false;
     rest = separator + 3;
-    type = strsep(&rest, " ");
-    source = strsep(&rest, " ");
-    if (strcmp(type, TYPE) != 0 || !source || !rest ||
-        sscanf(fields[2], "0:%u", &mounts->minor) != 1)
+    parts->type = strsep(&rest, " ");
+    parts->source = strsep(&rest, " ");
+    parts->options = rest;
+    return parts->source && rest;
+}
+
+/* -1: it does not say. */
+static long long user_of(const struct parts *parts)
+{
+    long long number;
+    const char *user = strstr(parts->options, ",user_id=");
+    return user && sscanf(user, ",user_id=%lld", &number) == 1 ? number : -1;
+}
+
+static bool take(struct mounts *mounts)
+{
+    struct parts parts;
+    if (!split(mounts->line, &parts) || strcmp(parts.type, TYPE) != 0 ||
+        sscanf(parts.fields[2], "0:%u", &mounts->minor) != 1)
         return false;
-    decode(fields[4]);
-    decode(source);
-    const char *user = strstr(rest, ",user_id=");
-    if (!user || sscanf(user, ",user_id=%lld", &mounts->user) != 1)
-        mounts->user = -1;
-    mounts->number = atoi(fields[0]);
-    mounts->point = fields[4];
-    mounts->source = source;
-    mounts->is_writable = strncmp(rest, "rw", 2) == 0;
-    mounts->is_part = strcmp(fields[3], "/") != 0;
+    decode(parts.fields[4]);
+    decode(parts.source);
+    mounts->user = user_of(&parts);
+    mounts->number = atoi(parts.fields[0]);
+    mounts->point = parts.fields[4];
+    mounts->source = parts.source;
+    mounts->is_writable = strncmp(parts.options, "rw", 2) == 0;
+    mounts->is_part = strcmp(parts.fields[3], "/") != 0;
     return true;
 }
 
@@ -126,6 +147,37 @@ bool mounts_connection(int number, unsigned *connection)
         *connection = mounts.minor;
     mounts_end(&mounts);
     return found;
+}
+
+static bool is_on_fuse(int fd)
+{
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC;
+}
+
+uid_t mounts_owner(int fd, const struct stat *st)
+{
+    int number = mounts_number(fd);
+    struct parts parts;
+    bool found = false, is_fuse = false;
+    long long user = -1;
+    char *line = NULL;
+    size_t size = 0;
+    FILE *table = fopen(MOUNTS, "re");
+    while (!found && table && getline(&line, &size, table) >= 0)
+        found = atoi(line) == number && split(line, &parts);
+    if (found) {
+        is_fuse = strcmp(parts.type, "fuse") == 0 || strcmp(parts.type, "fuseblk") == 0 ||
+                  strncmp(parts.type, "fuse.", 5) == 0 || strncmp(parts.type, "fuseblk.", 8) == 0;
+        user = user_of(&parts);
+    } else {
+        is_fuse = is_on_fuse(fd);
+    }
+    free(line);
+    if (table)
+        fclose(table);
+    bool is_told = !is_fuse || user == 0 || user == (long long)geteuid();
+    return is_told ? st->st_uid : (uid_t)user;
 }
 
 /* ---- Ways ---- */

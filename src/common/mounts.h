@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 /* What is seen of one, until the next is. */
 struct mounts {
@@ -35,6 +36,11 @@ bool mounts_is_of_others(unsigned connection);
 
 /* The number of the connection of the sparsefs whose mount, or part of one, has that number. False: there is none. */
 bool mounts_connection(int number, unsigned *connection);
+
+/* The owner of what a descriptor is of, whose state is st. A FUSE says what it likes: what lies on one of a user who is
+ * neither root nor this one is that user's; on one that is not in the table, as another mount namespace has it, that of
+ * (uid_t)-1. */
+uid_t mounts_owner(int fd, const struct stat *st);
 
 /* The number (in the table) of the mount that a descriptor is on; -1: it cannot be told. No file system is asked. */
 int mounts_number(int fd);

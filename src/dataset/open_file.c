@@ -59,6 +59,8 @@ static int limit(const struct sfs_file *file, const struct sfs_options *options)
     int error = set_reach(file->store, options, is_of_root);
     if (!error && is_of_root)
         error = store_stat(file->store, &st);
+    if (!error && is_of_root)
+        st.st_uid = store_owner(file->store, &st);
     if (error || !is_of_root || store_is_roots(&st))
         return error;
     store_say(file->store, NULL,

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/acl.h"
+#include "common/mounts.h"
 #include "store/private.h"
 
 #define MOST_PREFIXES 24 /* more are ignored */
@@ -229,7 +230,10 @@ static int judge(const struct store *store, const struct folders *folders, enum 
     if (!error && !S_ISREG(found->st.st_mode))
         error = -EINVAL;
     if (!error) {
-        found->is_roots = store_is_roots(&found->st);
+        struct stat owned = found->st;
+        if (store->reach.allowed.is_of_root)
+            owned.st_uid = mounts_owner(fd, &owned);
+        found->is_roots = store_is_roots(&owned);
         acl_narrow(fd, &found->st);
     }
     if (!error)

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "common/acl.h"
+#include "common/mounts.h"
 #include "store/private.h"
 
 bool store_is_writable(const struct store *store)
@@ -55,6 +56,11 @@ int store_stat_since(const struct store *store, struct stat *st)
 bool store_is_for_others(const struct store *store)
 {
     return store->reach.allowed.for_others;
+}
+
+uid_t store_owner(const struct store *store, const struct stat *st)
+{
+    return store->image || store->fd < 0 ? st->st_uid : mounts_owner(store->fd, st);
 }
 
 bool store_is_roots(const struct stat *st)

@@ -335,6 +335,9 @@ int store_stat_since(const struct store *store, struct stat *st);
 /* Whether others look on (store_reach). */
 bool store_is_for_others(const struct store *store);
 
+/* The owner of the store's file, whose state is st, as mounts_owner has it. */
+uid_t store_owner(const struct store *store, const struct stat *st);
+
 /* Whether only root may write a file, by what stat(2) says of it: with an ACL the group's bits are the mask, which lets
  * somebody. */
 bool store_is_roots(const struct stat *st);

@@ -3,6 +3,7 @@ counter: none of it changes the file or another one, or is followed anywhere."""
 import ctypes
 import errno
 import fcntl
+import gzip
 import os
 import pathlib
 import resource
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 from conftest import BUILD, SPARSEFS, let_in, unmount
+from forging_fuse import forging
 from silent_fuse import silent
 from test_worker import is_sanitized
 from test_writing import kill
@@ -1086,6 +1088,36 @@ def test_links_of_others_to_what_is_mounted(mounts, path, tmp_path, what):
     mounts(link, "ro,allow_other").unmount()
     mount = mounts(link, "default", "allow_other", expect_log=True)
     assert "for want of writing" not in mount.log()
+
+
+def test_owners_that_a_fuse_of_another_user_forges(mounts, path, tmp_path):
+    """What lies on it is his, whatever it says: links do not lead elsewhere, and libhdf5 does not read his files as
+    root. What root has mounted is believed."""
+    victim = tmp_path / "victim.h5"
+    shutil.copyfile(path, victim)
+    os.chown(victim, DAEMON, DAEMON)
+    before = victim.read_bytes()
+    names = {"link": str(victim), "x.h5": before, "x.h5.gz": gzip.compress(before)}
+    his = path.with_name("his")
+    his.symlink_to("fuse/x.h5")
+    os.chown(his, NOBODY, NOBODY, follow_symlinks=False)
+
+    with forging(path.with_name("fuse"), NOBODY, names) as fuse:
+        why = f"{fuse}/link: a symbolic link of user {NOBODY} leads to a file of user {DAEMON}: name that file itself"
+        done = subprocess.run([BUILD / "sparsectl", "import", f"{path}:/d", f"{fuse}/link:/new"], capture_output=True,
+                              text=True, timeout=60, check=False)
+        assert done.returncode == 1 and why in done.stderr, done
+        assert why in refusal(fuse / "link", tmp_path, "-o", "ro,allow_other")
+        assert victim.read_bytes() == before
+        for name in "x.h5", "x.h5.gz":
+            said = refusal(fuse / name, tmp_path, "-o", "ro,allow_other,hdf5=inside")
+            assert f"it is the file of user {NOBODY}" in said, said
+        for name in fuse / "x.h5", his:
+            mounts(name, "ro,allow_other").unmount()
+    with forging(path.with_name("fuse"), 0, names) as fuse:
+        mounts(fuse / "link", "ro,allow_other").unmount()
+        for name in "x.h5", "x.h5.gz":
+            mounts(fuse / name, "ro,allow_other,hdf5=inside").unmount()
 
 
 SWAP = """
