@@ -104,7 +104,7 @@ static bool visit_temporaries(const struct walk *walk)
     return ended;
 }
 
-/* Virtual datasets show elements of others, and which ones is not looked at: all that the kernel may have of them. */
+/* Which elements of others they show is not looked at: all that the kernel may have of them. */
 static bool visit_others(const struct walk *walk)
 {
     const struct change *change = walk->change;
@@ -114,9 +114,10 @@ static bool visit_others(const struct walk *walk)
         change->views != CHANGED_VIEWS)
         return false;
     bool ended = false;
-    size_t n = node_told(nodes, &told);
+    size_t n = node_told(nodes, change->node, &told);
     for (size_t i = 0; i < n && !ended; i++) {
         struct change all = change_of_frames(change->node, told[i].first, told[i].last);
+        all.views = told[i].views;
         struct walk other = *walk;
         other.change = &all;
         other.is_other = true;

@@ -182,20 +182,22 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views);
 void node_put_views(struct nodes *nodes, const struct node *node);
 
-/* What the kernel may have of a virtual dataset, whose elements are those of other datasets. */
+/* What the kernel may have of a dataset that shows what others hold: a virtual one elements, previews their mask. */
 struct node_told {
     uint32_t number;
+    unsigned views;       /* bits: 1 << enum view_kind, by which it shows that */
     uint64_t times;       /* that it was told something, ever */
     uint64_t first, last; /* frames of which, since it was made to forget all; first > last: none */
 };
 
 /* The kernel is going to be told bytes or attributes of a view of a node whose views are in use, which are read after
- * this; frame: one that it is of, or UINT64_MAX. Notes that of virtual datasets. */
-void node_tell(struct nodes *nodes, const struct node *node, uint64_t frame);
+ * this; frame: one that it is of, or UINT64_MAX. Notes that of views that show others. */
+void node_tell(struct nodes *nodes, const struct node *node, enum view_kind kind, uint64_t frame);
 
-/* All of which it was told something and has not forgotten it, in memory that the caller frees; returns how many: 0
- * also if there is no memory. And: it has forgotten that, unless it was told more since. */
-size_t node_told(struct nodes *nodes, struct node_told **told);
+/* All that may show elements of a node of which it was told something and has not forgotten it, in memory that the
+ * caller frees; returns how many: 0 also if there is no memory. And: it has forgotten that, unless it was told more
+ * since. */
+size_t node_told(struct nodes *nodes, const struct node *node, struct node_told **told);
 void node_forgot(struct nodes *nodes, const struct node_told *told);
 
 /* Attributes of the object: shared with other callers, given back by node_put_attributes. */

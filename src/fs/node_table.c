@@ -175,7 +175,7 @@ static void take_out(struct nodes *nodes, struct entry_of_node *entry, struct en
         nodes->described -= entry->described_bytes;
     }
     if (entry->shows_others)
-        DL_DELETE2(nodes->virtual, entry, prev_virtual, next_virtual);
+        DL_DELETE2(nodes->showing, entry, prev_showing, next_showing);
     if (node_is_top(&entry->node) && atomic_load(&entry->node.mounted->keeps_objects))
         forget_objects(nodes, entry->node.mounted);
     HASH_DELETE(hh_number, nodes->by_number, entry);

@@ -46,8 +46,9 @@ struct entry_of_node {
     size_t text_bytes;                 /* of name and target */
     size_t described_bytes;            /* of what describes the dataset, while views are open */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
-    bool shows_others;                 /* it is a virtual dataset: in the list of those, */
-    struct entry_of_node *prev_virtual, *next_virtual;
+    bool is_plane;                     /* a dataset that can be a pixel mask */
+    bool shows_others; /* elements of other datasets, or their mask: in the list of those, */
+    struct entry_of_node *prev_showing, *next_showing;
     struct node_told told;
     uint64_t forgotten; /* of told.times */
 };
@@ -74,7 +75,7 @@ struct nodes {
     struct entry_of_node *idle;
     unsigned n_idle;
     size_t idle_bytes;
-    struct entry_of_node *virtual; /* those that show elements of other datasets */
+    struct entry_of_node *showing; /* those that show others */
     size_t idle_described;         /* bytes of what describes those */
     size_t described;              /* the same of all views */
     size_t most_described;         /* NODES_DESCRIBED */

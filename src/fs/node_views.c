@@ -88,23 +88,39 @@ static int count_described(struct nodes *nodes, struct entry_of_node *entry, siz
     return -ENOMEM;
 }
 
+#define ALL_VIEWS    ((1u << VIEW_KINDS) - 1)
+#define MASKED_VIEWS (1u << VIEW_PNG | 1u << VIEW_CBF)
+
 /* The lock must be held. */
-static void note_virtual(struct nodes *nodes, struct entry_of_node *entry, bool is_virtual)
+static void note_showing(struct nodes *nodes, struct entry_of_node *entry, unsigned views)
 {
-    if (!is_virtual || entry->shows_others)
+    if (entry->shows_others)
         return;
     entry->shows_others = true;
-    entry->told = (struct node_told){.number = entry->node.number, .first = UINT64_MAX};
-    DL_APPEND2(nodes->virtual, entry, prev_virtual, next_virtual);
+    entry->told =
+        (struct node_told){.number = entry->node.number, .views = views, .first = UINT64_MAX};
+    DL_APPEND2(nodes->showing, entry, prev_showing, next_showing);
 }
 
-void node_tell(struct nodes *nodes, const struct node *node, uint64_t frame)
+/* The lock must be held. */
+static void note_layout(struct nodes *nodes, struct entry_of_node *entry, const struct views *views)
+{
+    entry->is_plane = views->info->rank == 2;
+    if (views->info->layout == SFS_VIRTUAL)
+        note_showing(nodes, entry, ALL_VIEWS);
+}
+
+void node_tell(struct nodes *nodes, const struct node *node, enum view_kind kind, uint64_t frame)
 {
     struct entry_of_node *entry = (struct entry_of_node *)node;
     struct node_told *told = &entry->told;
-    if (!entry->shows_others) /* which was found out before its views were in use */
+    bool is_masked = MASKED_VIEWS >> kind & 1;
+    /* Which is known, of virtual ones, since their views were opened. */
+    if (!is_masked && entry->views->info->layout != SFS_VIRTUAL)
         return;
     pthread_mutex_lock(&nodes->lock);
+    if (is_masked)
+        note_showing(nodes, entry, MASKED_VIEWS);
     told->times++;
     if (frame != UINT64_MAX) {
         told->last = told->first > told->last || frame > told->last ? frame : told->last;
@@ -113,19 +129,25 @@ void node_tell(struct nodes *nodes, const struct node *node, uint64_t frame)
     pthread_mutex_unlock(&nodes->lock);
 }
 
-size_t node_told(struct nodes *nodes, struct node_told **told)
+static bool may_show(const struct entry_of_node *entry, const struct entry_of_node *other)
 {
-    struct entry_of_node *entry;
+    return entry->told.times > entry->forgotten &&
+           (entry->told.views == ALL_VIEWS || other->is_plane);
+}
+
+size_t node_told(struct nodes *nodes, const struct node *node, struct node_told **told)
+{
+    struct entry_of_node *entry, *other = (struct entry_of_node *)node;
     size_t n = 0;
     *told = NULL;
     pthread_mutex_lock(&nodes->lock);
-    DL_FOREACH2 (nodes->virtual, entry, next_virtual)
-        n += entry->told.times > entry->forgotten;
+    DL_FOREACH2 (nodes->showing, entry, next_showing)
+        n += may_show(entry, other);
     if (n > 0)
         *told = malloc(n * sizeof(**told));
     n = 0;
-    DL_FOREACH2 (nodes->virtual, entry, next_virtual)
-        if (*told && entry->told.times > entry->forgotten)
+    DL_FOREACH2 (nodes->showing, entry, next_showing)
+        if (*told && may_show(entry, other))
             (*told)[n++] = entry->told;
     pthread_mutex_unlock(&nodes->lock);
     return n;
@@ -167,7 +189,7 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
         pthread_mutex_lock(&nodes->lock);
     } else {
         mounted_views_opened(entry->node.mounted);
-        note_virtual(nodes, entry, views->info->layout == SFS_VIRTUAL);
+        note_layout(nodes, entry, views);
     }
     entry->views = views;
     entry->opening = false;

@@ -134,7 +134,7 @@ bool is_current(const struct views *views, uint64_t changes)
     return changes != 0 && changes == sfs_dataset_changes(views->dataset);
 }
 
-/* After a change of the dims; the lock is held for writing. On error all is as it was. */
+/* After a change of the dims, or of the pixel mask; the lock is held for writing. On error all is as it was. */
 static int renew(struct views *views)
 {
     uint64_t dims[SFS_MAX_RANK], old_dims[SFS_MAX_RANK];
@@ -158,7 +158,8 @@ static int renew(struct views *views)
     defined_drop(views);
     parts_drop(views);
     pthread_mutex_lock(&views->lock);
-    if (memcmp(old_dims + first, views->dims + first, sizeof(*dims) * (size_t)views->frame_rank))
+    if (pixel_mask_is_outdated(views) ||
+        memcmp(old_dims + first, views->dims + first, sizeof(*dims) * (size_t)views->frame_rank))
         pixel_mask_drop(views);
     text_drop(&views->json);
     text_drop(&views->text);
@@ -171,7 +172,7 @@ static int renew(struct views *views)
 
 static bool is_outdated(const struct views *views)
 {
-    return views->extent != sfs_dataset_dims(views->dataset, NULL);
+    return views->extent != sfs_dataset_dims(views->dataset, NULL) || pixel_mask_is_outdated(views);
 }
 
 int geometry_renew(struct views *views)
@@ -235,7 +236,7 @@ void views_close(struct views *views)
     counts_drop(views);
     parts_drop(views);
     defined_destroy(views);
-    pixel_mask_drop(views);
+    pixel_mask_close(views);
     free(views->cbf_facts.bytes);
     text_drop(&views->json);
     text_drop(&views->text);

@@ -23,8 +23,8 @@ int pixels_read(struct views *views, uint64_t frame, pixels_action action, void 
 int pixels_clear_undefined(struct views *views, uint64_t frame, unsigned char *is_there);
 
 /* pixel_mask.c: what the pixel mask says of every pixel of a frame (NeXus, NXdetector: bit 0 is a gap, all others
- * are of pixels that are dead, hot, and so on); NULL: there is none, or none that fits. As it was
- * when it was first asked for; valid as long as the geometry is looked at. Errors as of sfs_read;
+ * are of pixels that are dead, hot, and so on); NULL: there is none, or none that fits. As it
+ * is when the geometry is looked at, and valid as long as that. Errors as of sfs_read;
  * -EINTR; -ENOMEM. */
 enum { PIXEL_GOOD, PIXEL_GAP, PIXEL_BAD };
 int pixel_mask_get(struct views *views, const unsigned char **mask);

@@ -1,5 +1,6 @@
-/* The pixel mask that NeXus files have beside an image: read once for each dataset. */
+/* The pixel mask that NeXus files have beside an image: read once for each dataset, and again after it was written. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/interrupt.h"
@@ -49,25 +50,27 @@ static int make_mask(const struct views *views, struct sfs_dataset *dataset,
     if (error)
         return error;
     unsigned char *pixels = malloc(n);
+    atomic_store(&mask->changes, sfs_dataset_changes(dataset));
     error = pixels ? read_mask(views, dataset, pixels) : -ENOMEM;
     if (error) {
         free(pixels);
         kept_memory_give_back(n);
     } else {
-        *mask = (struct pixel_mask){.pixels = pixels, .n = n};
+        mask->pixels = pixels;
+        mask->n = n;
     }
     return error;
 }
 
 static int load_mask(struct views *views, struct pixel_mask *mask)
 {
-    struct sfs_dataset *dataset;
-    int error = nexus_open(views, "pixel_mask", &dataset);
-    if (!error) {
-        error = is_mask(views, dataset) ? make_mask(views, dataset, mask) : -ENOENT;
-        sfs_dataset_close(dataset);
-    }
+    int error = mask->dataset ? 0 : nexus_open(views, "pixel_mask", &mask->dataset);
+    if (!error)
+        error = is_mask(views, mask->dataset) ? make_mask(views, mask->dataset, mask) : -ENOENT;
     mask->is_known = !error || error == -ENOENT;
+    /* A virtual one counts as changed with all that is written. */
+    atomic_store(&mask->is_watched,
+                 !error && sfs_dataset_info(mask->dataset)->layout != SFS_VIRTUAL);
     return error == -ENOENT ? 0 : error;
 }
 
@@ -83,9 +86,26 @@ int pixel_mask_get(struct views *views, const unsigned char **mask)
     return error;
 }
 
+bool pixel_mask_is_outdated(const struct views *views)
+{
+    const struct pixel_mask *mask = &views->mask;
+    return atomic_load(&mask->is_watched) &&
+           atomic_load(&mask->changes) != sfs_dataset_changes(mask->dataset);
+}
+
 void pixel_mask_drop(struct views *views)
 {
-    kept_memory_give_back(views->mask.n);
-    free(views->mask.pixels);
-    views->mask = (struct pixel_mask){0};
+    struct pixel_mask *mask = &views->mask;
+    kept_memory_give_back(mask->n);
+    free(mask->pixels);
+    mask->pixels = NULL;
+    mask->n = 0;
+    mask->is_known = false;
+    atomic_store(&mask->is_watched, false);
+}
+
+void pixel_mask_close(struct views *views)
+{
+    pixel_mask_drop(views);
+    sfs_dataset_close(views->mask.dataset);
 }

@@ -270,6 +270,10 @@ struct kept_text {
  * the views (pixel_mask.c). */
 void pixel_mask_drop(struct views *views);
 
+/* Whether the mask was written since it was read; without a lock. And: before the views are closed. */
+bool pixel_mask_is_outdated(const struct views *views);
+void pixel_mask_close(struct views *views);
+
 /* Forgets one of the texts; the lock is held. */
 void text_drop(struct kept_text **kept);
 

@@ -59,6 +59,9 @@ struct pixel_mask {
     bool is_known;
     unsigned char *pixels; /* one for each, 0 is good; NULL: there is no mask */
     size_t n;
+    struct sfs_dataset *dataset; /* that it is read from: once it was found, open as long as the views; or NULL */
+    _Atomic bool is_watched;     /* the pixels are those of dataset, as of `changes`; read without the lock, too */
+    _Atomic uint64_t changes;    /* the sfs_dataset_changes that they are of */
 };
 
 struct counts;

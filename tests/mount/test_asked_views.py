@@ -575,6 +575,32 @@ def test_cbf_with_a_mask(mounts, tmp_path):
     assert expected[3, 4] == 65535 and np.array_equal(pixels, expected)
 
 
+def test_a_mask_that_is_written(mounts, tmp_path):
+    """Previews and CBF files have the new one, also where they are open."""
+    array = write_eiger(tmp_path / "a.h5")
+    mask = np.zeros(array.shape[1:], "<u4")
+    with h5py.File(tmp_path / "a.h5", "r+") as f:
+        f["entry/instrument/detector/pixel_mask"] = mask
+    mount = mounts(tmp_path / "a.h5", "rw", "views=default+png+cbf")
+    data = mount / "entry/data/data"
+    with open(data / "cbf/000001.cbf", "rb") as cbf, open(data / "png/000001.png", "rb") as png:
+        for row in range(4, 8):
+            _, pixels = decode_cbf(cbf.read())
+            old = png.read()
+            assert (pixels[row] >= 0).all()
+            mask[row] = 2
+            (mount / "entry/instrument/detector/pixel_mask/frames/0.raw").write_bytes(mask.tobytes())
+            cbf.seek(0)
+            png.seek(0)
+            _, pixels = decode_cbf(cbf.read())
+            assert np.array_equal(pixels == -2, mask == 2)
+            assert np.array_equal(read_png(data / "png/000001.png")[:, :, 3] == 0, (mask == 2) | (array[1] == 65535))
+            assert png.read() == (data / "png/000001.png").read_bytes() != old
+            assert np.array_equal(read_cbf(data / "cbf/000002.cbf")[1] == -2, mask == 2)
+            cbf.seek(0)
+            png.seek(0)
+
+
 def test_cbf_of_a_bit_depth(mounts, tmp_path):
     write_eiger(tmp_path / "a.h5", **{"detector/bit_depth_image": 9})
     with h5py.File(tmp_path / "a.h5", "r+") as f:
