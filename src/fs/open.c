@@ -109,11 +109,23 @@ struct change open_file_change(const struct open_file *file, uint64_t frames)
     return change;
 }
 
+/* What was staged in its view has been applied. */
+static void overtake(struct mount *mount, const struct open_file *file)
+{
+    enum view_kind kind = inode_view(file->inode);
+    uint64_t frame = file->inode.frame;
+    bool is_stack = kind >= VIEW_STACK_RAW;
+    staging_overtaken(mount->staging, file->node,
+                      (struct view_frames){is_stack ? 0 : frame, is_stack ? UINT64_MAX : frame},
+                      kind);
+}
+
 void open_file_frame_changed(struct mount *mount, const struct open_file *file, uint64_t frames,
                              fuse_req_t request, const struct answer *answer)
 {
     const struct change change = open_file_change(file, frames);
     mount_applied(mount, file->node, change.first, change.last);
+    overtake(mount, file);
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
@@ -123,12 +135,15 @@ static void matrix_changed(struct mount *mount, const struct open_file *file, ui
 {
     uint64_t now = views_frames(file->views);
     struct change change = change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
-    if (what == MATRIX_FRAMES)
+    if (what == MATRIX_FRAMES) {
         mount_applied(mount, file->node, change.first, change.last);
-    else if (what == MATRIX_UNDONE) /* the kernel may have what was read meanwhile */
+        staging_overtaken(mount->staging, file->node, (struct view_frames){0, UINT64_MAX},
+                          VIEW_KINDS);
+    } else if (what == MATRIX_UNDONE) { /* the kernel may have what was read meanwhile */
         mount_note(mount, file->node);
-    else
+    } else {
         change.views = 1u << VIEW_CSR_INDPTR | 1u << VIEW_CSR_INDICES | 1u << VIEW_CSR_DATA;
+    }
     notify_change(mount->notify, &change, 0, NULL, NULL);
 }
 
@@ -538,7 +553,9 @@ int open_file_apply(struct mount *mount, struct open_file *file, struct change *
     int error = staging_apply(mount->staging, file->staged, &changed);
     if (error != -EINTR)
         atomic_store(&file->has_asked, false);
-    if (changed)
+    if (changed) {
         *change = open_file_change(file, frames);
+        overtake(mount, file);
+    }
     return error;
 }
