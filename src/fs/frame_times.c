@@ -134,7 +134,18 @@ static void forget_set(struct times *times, uint64_t object, uint64_t frame)
     free(set);
 }
 
-void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t last, bool keeps_set)
+/* Frames have been written, many of them at once: what was set before is not valid any more. */
+static void sweep(struct times *times, struct dataset_times *dataset, enum times_kept kept)
+{
+    struct set_times *of_all =
+        kept == TIMES_KEEP_OF_ALL ? find_set(times, dataset->object, TIMES_ANY_FRAME) : NULL;
+    if (of_all && of_all->sweeps == dataset->sweeps)
+        of_all->sweeps++;
+    dataset->sweeps++;
+}
+
+void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t last,
+                enum times_kept kept)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -142,15 +153,16 @@ void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t l
     struct dataset_times *dataset = find_dataset(times, object, true);
     if (dataset) {
         raise_to(&dataset->latest, now);
-        if (!keeps_set)
+        if (kept == TIMES_KEEP_NONE)
             forget_set(times, object, TIMES_ANY_FRAME);
         if (last - first >= MANY_FRAMES) {
             raise_to(&dataset->floor, now);
-            dataset->sweeps += !keeps_set;
+            if (kept != TIMES_KEEP_SET)
+                sweep(times, dataset, kept);
         } else {
             for (uint64_t frame = first; frame <= last; frame++) {
                 take_place(times, object, frame, now);
-                if (!keeps_set)
+                if (kept != TIMES_KEEP_SET)
                     forget_set(times, object, frame);
             }
         }

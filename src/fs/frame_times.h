@@ -16,9 +16,14 @@ struct times;
 int times_create(struct times **times);
 void times_destroy(struct times *times);
 
-/* The frames first to last are written now. keeps_set: but they show what was set. */
+/* The frames first to last are written now. Which of the times that were set are shown still. */
+enum times_kept {
+    TIMES_KEEP_NONE,
+    TIMES_KEEP_SET,
+    TIMES_KEEP_OF_ALL /* of the views that show all of a dataset */
+};
 void times_note(struct times *times, uint64_t object, uint64_t first, uint64_t last,
-                bool keeps_set);
+                enum times_kept kept);
 
 #define TIMES_ANY_FRAME UINT64_MAX /* of the views that show all of a dataset */
 

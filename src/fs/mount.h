@@ -154,6 +154,10 @@ void mount_written(struct mount *mount, const struct node *node, uint64_t first,
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame);
 void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
 
+/* The same through a view that shows all of the dataset, of which alone the time was set in between. */
+void mount_applied_to_all(struct mount *mount, const struct node *node, uint64_t first,
+                          uint64_t last);
+
 /* ---- apply_staged.c ---- */
 
 /* Before a view, or the number of frames, is looked at: waits for closes of other files of which it

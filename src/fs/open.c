@@ -110,11 +110,13 @@ struct change open_file_change(const struct open_file *file, uint64_t frames)
 }
 
 /* What was staged in its view has been applied. */
-static void overtake(struct mount *mount, const struct open_file *file)
+static void applied(struct mount *mount, const struct open_file *file, const struct change *change)
 {
     enum view_kind kind = inode_view(file->inode);
     uint64_t frame = file->inode.frame;
     bool is_stack = kind >= VIEW_STACK_RAW;
+    (is_stack ? mount_applied_to_all : mount_applied)(mount, file->node, change->first,
+                                                      change->last);
     staging_overtaken(mount->staging, file->node,
                       (struct view_frames){is_stack ? 0 : frame, is_stack ? UINT64_MAX : frame},
                       kind);
@@ -124,8 +126,7 @@ void open_file_frame_changed(struct mount *mount, const struct open_file *file, 
                              fuse_req_t request, const struct answer *answer)
 {
     const struct change change = open_file_change(file, frames);
-    mount_applied(mount, file->node, change.first, change.last);
-    overtake(mount, file);
+    applied(mount, file, &change);
     notify_change(mount->notify, &change, 0, request, answer);
 }
 
@@ -136,7 +137,7 @@ static void matrix_changed(struct mount *mount, const struct open_file *file, ui
     uint64_t now = views_frames(file->views);
     struct change change = change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
     if (what == MATRIX_FRAMES) {
-        mount_applied(mount, file->node, change.first, change.last);
+        mount_applied_to_all(mount, file->node, change.first, change.last);
         staging_overtaken(mount->staging, file->node, (struct view_frames){0, UINT64_MAX},
                           VIEW_KINDS);
     } else if (what == MATRIX_UNDONE) { /* the kernel may have what was read meanwhile */
@@ -539,7 +540,7 @@ void on_release(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *in
 
 void open_file_note_collected(struct mount *mount, struct open_file *file, struct change *change)
 {
-    mount_asked(mount, file->node, file->inode.frame);
+    mount_asked(mount, file->node, mount_frame_of_times(file->inode));
     *change = change_of_frames(file->node, file->inode.frame, file->inode.frame);
     change->views = 1u << inode_view(file->inode);
     atomic_store(&file->has_staged, true);
@@ -555,7 +556,7 @@ int open_file_apply(struct mount *mount, struct open_file *file, struct change *
         atomic_store(&file->has_asked, false);
     if (changed) {
         *change = open_file_change(file, frames);
-        overtake(mount, file);
+        applied(mount, file, change);
     }
     return error;
 }

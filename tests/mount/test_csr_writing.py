@@ -183,6 +183,23 @@ def test_frames_that_are_the_same_are_not_written(mounts, sparse):
     sparse.check_file(mounts)
 
 
+@pytest.mark.parametrize("through", ["csr", "stack"])
+def test_times_of_frames_end_with_what_is_written_to_all(mounts, sparse, through):
+    """By which rsync finds what has changed. The file that was written has the time that is set before it is closed."""
+    d = sparse.mount(mounts)
+    frames = [d / f"{name}/{frame:06}.{name}" for name in ("raw", "npy") for frame in range(SHAPE[0])]
+    names = ["csr/" + name for name in NAMES] if through == "csr" else ["stack.raw"]
+    for path in frames + [d / name for name in names]:
+        os.utime(path, (1.6e9, 1.6e9))
+    contents = [part.tobytes() for part in arrays_of(*other())] if through == "csr" else [b""]
+    for name, content in zip(names, contents):
+        with open(d / name, "wb", buffering=0) as file:
+            file.write(content)
+            os.utime(file.fileno(), (1.5e9, 1.5e9))
+    assert (d / names[-1]).stat().st_mtime == 1.5e9
+    assert min(path.stat().st_mtime for path in frames) > 1.6e9
+
+
 def test_all_at_once_where_indptr_was_emptied(mounts, sparse):
     """Each of the same size as before would be taken when it is closed."""
     d = sparse.mount(mounts)

@@ -24,7 +24,7 @@ static void only_what_was_written_is_new(void **state)
     time_t begin = time(NULL);
     assert_int_equal(times_create(&times), 0);
     assert_int_equal(seconds(times, 1, 5), long_ago.tv_sec);
-    times_note(times, 1, 5, 7, false);
+    times_note(times, 1, 5, 7, TIMES_KEEP_NONE);
     for (uint64_t frame = 0; frame < 20; frame++) {
         if (frame >= 5 && frame <= 7)
             assert_true(seconds(times, 1, frame) >= begin);
@@ -43,7 +43,7 @@ static void a_later_time_stays(void **state)
     struct times *times;
     struct timespec future = {.tv_sec = time(NULL) + 1000, .tv_nsec = 3};
     assert_int_equal(times_create(&times), 0);
-    times_note(times, 1, 5, 5, false);
+    times_note(times, 1, 5, 5, TIMES_KEEP_NONE);
     struct stat st = {.st_mtim = future, .st_atim = long_ago};
     times_apply(times, 1, 5, &st);
     assert_int_equal(st.st_mtim.tv_sec, future.tv_sec);
@@ -60,11 +60,11 @@ static void what_is_forgotten_is_not_old(void **state)
     time_t begin = time(NULL);
     assert_int_equal(times_create(&times), 0);
     for (uint64_t frame = 0; frame < 50000; frame++)
-        times_note(times, 1, frame, frame, false);
+        times_note(times, 1, frame, frame, TIMES_KEEP_NONE);
     for (uint64_t frame = 0; frame < 50000; frame++)
         assert_true(seconds(times, 1, frame) >= begin);
     assert_int_equal(seconds(times, 2, 0), long_ago.tv_sec);
-    times_note(times, 2, 0, UINT64_MAX - 1, false); /* at once */
+    times_note(times, 2, 0, UINT64_MAX - 1, TIMES_KEEP_NONE); /* at once */
     assert_true(seconds(times, 2, (uint64_t)1 << 33) >= begin);
     times_destroy(times);
     times_destroy(NULL);
@@ -78,7 +78,7 @@ static void what_was_set_is_kept(void **state)
     struct times *times;
     assert_int_equal(times_create(&times), 0);
     for (uint64_t frame = 0; frame < 40000; frame++) {
-        times_note(times, 1, frame, frame, false);
+        times_note(times, 1, frame, frame, TIMES_KEEP_NONE);
         times_set(times, 1, frame, &read, &set);
     }
     times_set(times, 2, 7, &read, &set); /* never written here */
@@ -94,21 +94,28 @@ static void what_was_set_is_kept(void **state)
     assert_int_equal(seconds(times, 2, TIMES_ANY_FRAME), 17);
     assert_int_equal(seconds(times, 2, 8), long_ago.tv_sec);
 
-    times_note(times, 2, 8, 8, false);
+    times_note(times, 2, 8, 8, TIMES_KEEP_NONE);
     assert_int_equal(seconds(times, 2, 7), 17);
     assert_true(seconds(times, 2, TIMES_ANY_FRAME) > long_ago.tv_sec);
-    times_note(times, 1, 30, 31, false);
+    times_note(times, 1, 30, 31, TIMES_KEEP_NONE);
     assert_int_equal(seconds(times, 1, 29), 17);
     assert_true(seconds(times, 1, 30) > long_ago.tv_sec);
-    times_note(times, 1, 29, 29, true);
-    times_note(times, 1, 0, 40000, true);
+    times_note(times, 1, 29, 29, TIMES_KEEP_SET);
+    times_note(times, 1, 0, 40000, TIMES_KEEP_SET);
     assert_int_equal(seconds(times, 1, 29), 17);
     times_unset(times, 1, 28);
     assert_true(seconds(times, 1, 28) > long_ago.tv_sec);
-    times_note(times, 1, 0, 40000, false);
+    times_note(times, 1, 0, 40000, TIMES_KEEP_NONE);
     assert_true(seconds(times, 1, 29) > long_ago.tv_sec);
     times_set(times, 1, 29, &read, &set);
     assert_int_equal(seconds(times, 1, 29), 17);
+    for (uint64_t last = 40; last <= 40000; last += 39960) {
+        times_set(times, 1, 29, &read, &set);
+        times_set(times, 1, TIMES_ANY_FRAME, &read, &set);
+        times_note(times, 1, 0, last, TIMES_KEEP_OF_ALL);
+        assert_true(seconds(times, 1, 29) > long_ago.tv_sec);
+        assert_int_equal(seconds(times, 1, TIMES_ANY_FRAME), 17);
+    }
     times_destroy(times);
 }
 
@@ -123,7 +130,7 @@ static void what_is_set_is_bounded(void **state)
         times_set(times, 1, frame, &set, &set);
     assert_int_equal(seconds(times, 1, most - 1), 17);
     assert_int_equal(seconds(times, 1, most), long_ago.tv_sec);
-    times_note(times, 1, 5, 5, false);
+    times_note(times, 1, 5, 5, TIMES_KEEP_NONE);
     times_set(times, 1, most, &set, &set);
     assert_int_equal(seconds(times, 1, most), 17);
     times_destroy(times);
