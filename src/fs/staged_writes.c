@@ -53,9 +53,7 @@ struct staged {
     uint64_t close;        /* since which it is, or was until others gave up; or 0 */
     unsigned ending;       /* writers that are closed for good, before what they leave is applied */
     uint64_t head_written; /* of a dense view, truncated or new: header bytes, from the first on */
-    _Atomic uint64_t
-        end; /* of one, in bytes: see set_end; changes under both locks, or when it is entered for the
-                            * first time */
+    _Atomic uint64_t end;  /* of one: set_end; may be read without the lock */
     atomic_bool is_collected; /* of one: another program's file, as a new content; changes under
                                * both locks */
     bool applies;             /* the content is being applied, without the lock */
