@@ -10,12 +10,18 @@ static void note_time(const struct node *node)
                  (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
 }
 
-void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
+static void note(struct mount *mount, const struct node *node, uint64_t first, uint64_t last,
+                 enum times_kept kept)
 {
     node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, TIMES_KEEP_NONE);
+    times_note(mount->times, node->object, first, last, kept);
     note_time(node);
     mount_note(mount, node);
+}
+
+void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
+{
+    note(mount, node, first, last, TIMES_KEEP_NONE);
 }
 
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
@@ -25,17 +31,11 @@ void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
 
 void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
 {
-    node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, TIMES_KEEP_SET);
-    note_time(node);
-    mount_note(mount, node);
+    note(mount, node, first, last, TIMES_KEEP_SET);
 }
 
 void mount_applied_to_all(struct mount *mount, const struct node *node, uint64_t first,
                           uint64_t last)
 {
-    node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, TIMES_KEEP_OF_ALL);
-    note_time(node);
-    mount_note(mount, node);
+    note(mount, node, first, last, TIMES_KEEP_OF_ALL);
 }
