@@ -227,7 +227,7 @@ int cache_changed(struct cache_dataset *dataset, uint64_t **scaled, size_t *n);
  * set_extent_notify). */
 void cache_forget_outside(struct cache_dataset *dataset);
 
-/* Before they shrink: drops the chunks outside of the new dims, dirty ones included. What is stored of them stays so. */
+/* Before they shrink: drops the chunks outside of the new dims, dirty ones included. What is stored of them stays. */
 void cache_forget_beyond(struct cache_dataset *dataset, const uint64_t *dims);
 
 /* Evicts the clean chunks of a dataset that have no pins. */
