@@ -42,8 +42,8 @@ struct change_inodes {
 };
 
 /* Visits the inodes that the kernel may know and that a change concerns, except one (0: none),
- * until `visit` returns true. Returns whether it did. If elements have changed, those of all datasets
- * that may show them (is_other) are visited, too, if the kernel was told of them since they were visited last without ending that.
+ * until `visit` returns true. Returns whether it did. If elements have changed, those of all datasets that may show
+ * them (is_other) are visited, too, if the kernel was told of them since they were visited last without ending that.
  * Thread-safe. */
 typedef bool (*change_visit_function)(void *context, struct inode inode, bool is_other);
 bool change_visit(const struct change *change, const struct change_inodes *inodes, uint64_t except,
