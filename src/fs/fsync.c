@@ -30,18 +30,18 @@ static int apply(fuse_req_t request, struct open_file *file, struct change *chan
 }
 
 /* It waits for what was closed, and for who has all of a frame applied before the next commit, and can be interrupted
- * then. */
+ * then. What was closed and is lost is told, but all else is committed. */
 static int commit(fuse_req_t request, struct commits *commits, struct sfs_dataset *dataset)
 {
-    int error = mount_apply_closed(request, commits);
-    if (error)
-        return error;
+    int lost = mount_apply_closed(request, commits);
+    if (lost == -EINTR)
+        return lost;
     CHANGING(request);
     const struct mount *mount = mount_of(request);
     loop_begin_wait(mount->loop);
-    error = commits_now(commits, dataset);
+    int error = commits_now(commits, dataset);
     loop_end_wait(mount->loop);
-    return error;
+    return error ? error : lost;
 }
 
 static int find_now(fuse_req_t request, struct open_file **file)
@@ -86,9 +86,10 @@ void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fu
     const struct node *node = node_get(mount->nodes, inode_unpack(number).node);
     struct commits *commits = mount_commits(mount, node);
     if (mount->files && (!node || node->type == NODE_FOLDER)) {
-        answer.error = mount_apply_closed(request, NULL);
+        int lost = mount_apply_closed(request, NULL);
+        answer.error = lost == -EINTR ? lost : mount_commit_folder(mount);
         if (!answer.error)
-            answer.error = mount_commit_folder(mount);
+            answer.error = lost;
     } else if (commits) {
         answer.error = commit(request, commits, NULL);
     }

@@ -170,8 +170,10 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     if (!answer.error && !is_selection && is_synchronous(info)) {
         fresh_finish(mount_fresh(mount, file->node), file->fresh);
         struct commits *commits = mount_commits(mount, file->node);
-        answer.error = mount_apply_closed(request, commits);
-        if (!answer.error)
+        /* What others closed and lost is in the log; these bytes are not. */
+        if (mount_apply_closed(request, commits) == -EINTR)
+            answer.error = -EINTR;
+        else
             answer.error = commits_now(commits, file->views ? file->views->dataset : NULL);
     }
     /* Of a selection the kernel holds no pages. */
