@@ -43,14 +43,13 @@ struct walk {
     uint64_t except;
     change_visit_function visit;
     void *context;
-    bool is_other;
 };
 
 static bool visit_inode(const struct walk *walk, struct inode inode)
 {
     uint64_t number = inode_pack(inode);
     return number != walk->except && known_has(walk->inodes->known, inode) &&
-           walk->visit(walk->context, inode, walk->is_other);
+           walk->visit(walk->context, inode);
 }
 
 static bool visit_frames(const struct walk *walk, uint32_t node)
@@ -98,17 +97,29 @@ static bool visit_temporaries(const struct walk *walk)
     size_t n = temporaries_that_became(walk->inodes->temporaries, change->node->object,
                                        change->first, change->last, change->views, &inodes);
     for (size_t i = 0; i < n && !ended; i++)
-        ended =
-            inode_pack(inodes[i]) != walk->except && walk->visit(walk->context, inodes[i], false);
+        ended = inode_pack(inodes[i]) != walk->except && walk->visit(walk->context, inodes[i]);
     free(inodes);
     return ended;
 }
 
-/* Which elements of others they show is not looked at: all that the kernel may have of them. */
-static bool visit_others(const struct walk *walk)
+bool change_visit(const struct change *change, const struct change_inodes *inodes, uint64_t except,
+                  change_visit_function visit, void *context)
 {
-    const struct change *change = walk->change;
-    struct nodes *nodes = walk->inodes->nodes;
+    const struct walk walk = {change, inodes, except, visit, context};
+    uint32_t *numbers;
+    size_t n = node_same(inodes->nodes, change->node, &numbers);
+    bool ended = n == 0 && visit_node(&walk, change->node->number);
+    for (size_t i = 0; i < n && !ended; i++)
+        ended = visit_node(&walk, numbers[i]);
+    free(numbers);
+    return ended || visit_temporaries(&walk);
+}
+
+/* Which elements of others they show is not looked at: all that the kernel may have of them. */
+bool change_visit_others(const struct change *change, const struct change_inodes *inodes,
+                         change_visit_function visit, void *context)
+{
+    struct nodes *nodes = inodes->nodes;
     struct node_told *told;
     if (change->node->type != NODE_DATASET || change->only_attributes ||
         change->views != CHANGED_VIEWS)
@@ -118,26 +129,11 @@ static bool visit_others(const struct walk *walk)
     for (size_t i = 0; i < n && !ended; i++) {
         struct change all = change_of_frames(change->node, told[i].first, told[i].last);
         all.views = told[i].views;
-        struct walk other = *walk;
-        other.change = &all;
-        other.is_other = true;
-        ended = visit_node(&other, told[i].number);
+        const struct walk walk = {&all, inodes, 0, visit, context};
+        ended = visit_node(&walk, told[i].number);
         if (!ended)
             node_forgot(nodes, &told[i]);
     }
     free(told);
     return ended;
-}
-
-bool change_visit(const struct change *change, const struct change_inodes *inodes, uint64_t except,
-                  change_visit_function visit, void *context)
-{
-    const struct walk walk = {change, inodes, except, visit, context, false};
-    uint32_t *numbers;
-    size_t n = node_same(inodes->nodes, change->node, &numbers);
-    bool ended = n == 0 && visit_node(&walk, change->node->number);
-    for (size_t i = 0; i < n && !ended; i++)
-        ended = visit_node(&walk, numbers[i]);
-    free(numbers);
-    return ended || visit_temporaries(&walk) || visit_others(&walk);
 }

@@ -42,11 +42,14 @@ struct change_inodes {
 };
 
 /* Visits the inodes that the kernel may know and that a change concerns, except one (0: none),
- * until `visit` returns true. Returns whether it did. If elements have changed, those of all datasets that may show
- * them (is_other) are visited, too, if the kernel was told of them since they were visited last without ending that.
- * Thread-safe. */
-typedef bool (*change_visit_function)(void *context, struct inode inode, bool is_other);
+ * until `visit` returns true. Returns whether it did. Thread-safe. */
+typedef bool (*change_visit_function)(void *context, struct inode inode);
 bool change_visit(const struct change *change, const struct change_inodes *inodes, uint64_t except,
                   change_visit_function visit, void *context);
+
+/* If elements have changed, the same of all other datasets that may show them, of which the kernel was told something
+ * since they were visited last without ending that. None of these views can be written. */
+bool change_visit_others(const struct change *change, const struct change_inodes *inodes,
+                         change_visit_function visit, void *context);
 
 #endif

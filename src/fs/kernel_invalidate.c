@@ -38,9 +38,11 @@ struct range {
 
 struct job {
     struct job *prev, *next;
-    bool has_change; /* else: it is done when those before it are */
-    bool runs;       /* a worker has it */
-    bool has_own;    /* a range of the writer's own inode is invalidated last */
+    bool has_change;   /* else: it is done when those before it are */
+    bool runs;         /* a worker has it */
+    bool is_of_others; /* the inodes of other datasets are invalidated, */
+    bool has_others;   /* or are to be, once those of this one are */
+    bool has_own;      /* a range of the writer's own inode is invalidated last */
     struct range own;
     struct change change;
     struct range stack[2]; /* what of VIEW_STACK_RAW and VIEW_STACK_NPY */
@@ -63,6 +65,7 @@ struct notify {
     struct job *jobs;
     struct job *later; /* by the time at which they become jobs */
     struct job *done;  /* but for the answer, and what they hold */
+    bool runs_others;  /* a worker has one of those that invalidate other datasets */
     bool is_ending, has_ended;
     unsigned most_workers, n_workers, n_idle, n_ended;
     pthread_t worker[MOST_WORKERS];
@@ -161,14 +164,17 @@ static void find_ranges(struct notify *notify, struct job *job)
 }
 
 /* A change holds its node. NULL: no memory. */
-static struct job *new_change_job(struct notify *notify, const struct change *change)
+static struct job *new_change_job(struct notify *notify, const struct change *change,
+                                  bool is_of_others)
 {
     struct job *job = calloc(1, sizeof(*job));
     if (!job)
         return NULL;
     job->has_change = true;
     job->change = *change;
-    find_ranges(notify, job);
+    job->is_of_others = is_of_others;
+    if (!is_of_others)
+        find_ranges(notify, job);
     node_hold(notify->inodes.nodes, change->node->number);
     return job;
 }
@@ -216,15 +222,16 @@ static void append_job(struct notify *notify, struct job *job)
 
 /* Whether delaying a writer until its change is made known could deadlock: another writer is
  * delayed, and each change invalidates the inode of which the other holds pages (setting attributes
- * alone holds none, and waits for none); or there is no free worker. The lock must be held. */
+ * alone holds none, and waits for none); or there is no free worker. What other datasets show cannot
+ * be written. The lock must be held. */
 static bool is_in_a_circle(const struct notify *notify, const struct change *change,
                            struct inode writer)
 {
     const struct job *job;
     bool is_short = notify->n_idle == 0 && notify->n_workers == notify->most_workers;
     DL_FOREACH (notify->jobs, job) {
-        if (!job->has_change || job->writer == inode_pack(writer) || job->change.only_attributes ||
-            !change_concerns(&job->change, change->node, writer))
+        if (!job->has_change || job->is_of_others || job->writer == inode_pack(writer) ||
+            job->change.only_attributes || !change_concerns(&job->change, change->node, writer))
             continue;
         if (is_short || (job->request && job->writer && !change->only_attributes &&
                          change_concerns(change, job->change.node, inode_unpack(job->writer))))
@@ -250,24 +257,56 @@ static bool find_own(struct notify *notify, uint64_t writer, const struct answer
     return is_doubtful || answer->zeros > 0;
 }
 
-static bool say_yes(void *context, struct inode inode, bool is_other)
+static bool say_yes(void *context, struct inode inode)
 {
-    (void)context, (void)inode, (void)is_other;
+    (void)context, (void)inode;
     return true;
+}
+
+/* Whether other datasets will be invalidated after this with what is queued. The lock must be held. */
+static bool are_others_queued(const struct notify *notify, const struct change *change)
+{
+    const struct job *job;
+    DL_FOREACH (notify->jobs, job) {
+        if (job->is_of_others && !job->runs && job->change.node == change->node)
+            return true;
+    }
+    return false;
+}
+
+/* Nobody waits for the pages of other datasets but by closing or syncing, as a READ of them may have to wait for
+ * their sources. Before anything is answered after which that may be asked for. */
+static void append_others(struct notify *notify, const struct change *change)
+{
+    struct job *job = new_change_job(notify, change, true);
+    if (!job)
+        return;
+    pthread_mutex_lock(&notify->lock);
+    bool is_needed = !notify->has_ended && !are_others_queued(notify, change);
+    if (is_needed)
+        append_job(notify, job);
+    pthread_mutex_unlock(&notify->lock);
+    if (!is_needed)
+        destroy_job(notify, job);
 }
 
 void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
                    fuse_req_t request, const struct answer *answer)
 {
     struct range own;
+    bool has_others = notify && change_visit_others(change, &notify->inodes, say_yes, NULL);
+    bool waits_for_others = has_others && request && !writer;
+    if (has_others && !waits_for_others)
+        append_others(notify, change);
     bool has_own = notify && !change->only_attributes && find_own(notify, writer, answer, &own);
-    bool is_known =
-        has_own || (notify && change_visit(change, &notify->inodes, writer, say_yes, NULL));
+    bool is_known = has_own || waits_for_others ||
+                    (notify && change_visit(change, &notify->inodes, writer, say_yes, NULL));
     bool may = request && !is_known && may_answer(change, request, answer, false);
     struct job *job =
-        notify && (is_known || (request && !may)) ? new_change_job(notify, change) : NULL;
+        notify && (is_known || (request && !may)) ? new_change_job(notify, change, false) : NULL;
     if (job) {
         job->writer = writer;
+        job->has_others = waits_for_others;
         job->has_own = has_own;
         job->own = has_own ? own : (struct range){0};
         if (answer)
@@ -310,7 +349,7 @@ void notify_again(struct notify *notify, const struct change *change)
 {
     struct job *jobs = NULL, *job, *next;
     for (size_t i = 0; notify && i < sizeof(again_nanos) / sizeof(*again_nanos); i++) {
-        if (!(job = new_change_job(notify, change)))
+        if (!(job = new_change_job(notify, change, false)))
             break;
         job->deadline = clock_in(again_nanos[i]);
         DL_APPEND(jobs, job);
@@ -350,7 +389,7 @@ struct invalidation {
     const struct job *job;
 };
 
-static bool invalidate(void *context, struct inode inode, bool is_other)
+static bool invalidate(void *context, struct inode inode)
 {
     const struct invalidation *of = context;
     struct notify *notify = of->notify;
@@ -361,7 +400,7 @@ static bool invalidate(void *context, struct inode inode, bool is_other)
         keeper_invalidate_attributes(notify->connection, number);
         return false;
     }
-    if (!is_other && inode_is_view(inode) &&
+    if (!of->job->is_of_others && inode_is_view(inode) &&
         stack < sizeof(of->job->stack) / sizeof(*of->job->stack))
         range = of->job->stack[stack];
     recent_begin_forgetting(notify->recent, number, range.offset, range.n);
@@ -388,12 +427,13 @@ static void invalidate_own(struct notify *notify, struct job *job)
         recent_end_forgetting(notify->recent, job->writer);
 }
 
-/* The first that no worker has, or NULL. The lock must be held. */
+/* The first that no worker has, or NULL. Other datasets are invalidated by one worker at a time, however
+ * long that has to wait. The lock must be held. */
 static struct job *free_job(const struct notify *notify)
 {
     struct job *job;
     DL_FOREACH (notify->jobs, job) {
-        if (job->has_change && !job->runs)
+        if (job->has_change && !job->runs && !(job->is_of_others && notify->runs_others))
             return job;
     }
     return NULL;
@@ -436,12 +476,18 @@ static void set_done(struct notify *notify, struct job *job)
     pthread_cond_signal(&notify->changed);
 }
 
-/* Ends a job, unless it is a close, and another view was looked at meanwhile. The lock must be
- * held. */
+/* Ends a job, unless other datasets are left, or it is a close, and another view was looked at meanwhile. The lock
+ * must be held. */
 static void end_job(struct notify *notify, struct job *job)
 {
     job->runs = false;
-    if (is_close(job) && !may_answer(&job->change, job->request, &job->answer, notify->is_ending)) {
+    if (job->is_of_others)
+        notify->runs_others = false;
+    if (job->has_others && !job->is_of_others) {
+        job->is_of_others = true;
+    } else if (is_close(job) &&
+               !may_answer(&job->change, job->request, &job->answer, notify->is_ending)) {
+        job->is_of_others = false;
         DL_DELETE(notify->jobs, job);
         DL_APPEND(notify->jobs, job);
     } else {
@@ -473,13 +519,18 @@ static void work_on(struct notify *notify)
         struct invalidation invalidation = {notify, job};
         bool send = !notify->is_ending;
         job->runs = true;
+        if (job->is_of_others)
+            notify->runs_others = true;
         start_another(notify);
-        if (is_close(job))
+        if (is_close(job) && !job->is_of_others)
             forget_looks(job);
         pthread_mutex_unlock(&notify->lock);
         if (send) {
             known_wait_for_lookups(notify->inodes.known);
-            change_visit(&job->change, &notify->inodes, job->writer, invalidate, &invalidation);
+            if (job->is_of_others)
+                change_visit_others(&job->change, &notify->inodes, invalidate, &invalidation);
+            else
+                change_visit(&job->change, &notify->inodes, job->writer, invalidate, &invalidation);
         }
         if (send && job->has_own)
             invalidate_own(notify, job);

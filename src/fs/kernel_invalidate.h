@@ -20,6 +20,9 @@
  *     the WRITE is answered 2 ms later at most, as the kernel may hold the pages until then.
  *   - A truncation of X delays WRITEs of dirty pages of X until it is answered. So the pages of X are
  *     invalidated last here, too, and it is answered a second later at most.
+ *   - Other datasets that show elements of this one (virtual ones, previews with their mask) are invalidated after
+ *     that, all by one worker: a READ of them that holds pages may take as long as other files. A WRITE or truncation
+ *     does not wait for it.
  *   - Closing and syncing hold no pages: they are answered when everything queued before is done,
  *     and so is opening a view. So after a close, a sync or an open no outdated content is seen.
  *   - Closing a file with something staged (staged_writes.h) is answered when the kernel was told of

@@ -174,8 +174,7 @@ static void take_out(struct nodes *nodes, struct entry_of_node *entry, struct en
         node_remove_idle(nodes, entry);
         nodes->described -= entry->described_bytes;
     }
-    if (entry->shows_others)
-        DL_DELETE2(nodes->showing, entry, prev_showing, next_showing);
+    node_remove_told(nodes, entry);
     if (node_is_top(&entry->node) && atomic_load(&entry->node.mounted->keeps_objects))
         forget_objects(nodes, entry->node.mounted);
     HASH_DELETE(hh_number, nodes->by_number, entry);

@@ -47,11 +47,13 @@ struct entry_of_node {
     size_t described_bytes;            /* of what describes the dataset, while views are open */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
     bool is_plane;                     /* a dataset that can be a pixel mask */
-    bool shows_others; /* elements of other datasets, or their mask: in the list of those, */
-    struct entry_of_node *prev_showing, *next_showing;
+    bool is_told; /* the kernel, of what others hold, and has not forgotten it */
+    struct entry_of_node *prev_told, *next_told; /* in the list of those */
     struct node_told told;
-    uint64_t forgotten; /* of told.times */
 };
+
+/* What was told of virtual datasets, which show elements of any, and of others, which show planes as their mask. */
+enum { NODE_TOLD_OF_ANY, NODE_TOLD_OF_PLANES, NODE_TOLD_LISTS };
 
 struct nodes {
     struct mounted_files *folder_files; /* NULL: no folder is mounted */
@@ -75,11 +77,12 @@ struct nodes {
     struct entry_of_node *idle;
     unsigned n_idle;
     size_t idle_bytes;
-    struct entry_of_node *showing; /* those that show others */
-    size_t idle_described;         /* bytes of what describes those */
-    size_t described;              /* the same of all views */
-    size_t most_described;         /* NODES_DESCRIBED */
-    struct node_attributes *last;  /* the attributes that were asked for last */
+    struct entry_of_node *told[NODE_TOLD_LISTS];
+    atomic_uint n_told;           /* in these lists; may be read without the lock */
+    size_t idle_described;        /* bytes of what describes those that are idle */
+    size_t described;             /* the same of all views */
+    size_t most_described;        /* NODES_DESCRIBED */
+    struct node_attributes *last; /* the attributes that were asked for last */
 };
 
 /* node_make.c: makes a node without a number or an object, in no table; and frees one. Its views
@@ -118,6 +121,9 @@ int node_add(struct nodes *nodes, struct entry_of_node *entry);
 void node_hold_locked(struct nodes *nodes, struct entry_of_node *entry);
 void node_put_locked(struct nodes *nodes, struct entry_of_node *entry, struct entry_of_node **gone);
 void nodes_free_gone(struct entry_of_node *gone);
+
+/* node_views.c: nothing that was told of it counts any more. */
+void node_remove_told(struct nodes *nodes, struct entry_of_node *entry);
 
 /* node_table.c: the link is gone: the node is found by its number only. */
 void node_unlink(struct nodes *nodes, struct entry_of_node *entry);

@@ -91,36 +91,43 @@ static int count_described(struct nodes *nodes, struct entry_of_node *entry, siz
 #define ALL_VIEWS    ((1u << VIEW_KINDS) - 1)
 #define MASKED_VIEWS (1u << VIEW_PNG | 1u << VIEW_CBF)
 
-/* The lock must be held. */
-static void note_showing(struct nodes *nodes, struct entry_of_node *entry, unsigned views)
+static struct entry_of_node **list_of(struct nodes *nodes, const struct entry_of_node *entry)
 {
-    if (entry->shows_others)
-        return;
-    entry->shows_others = true;
-    entry->told =
-        (struct node_told){.number = entry->node.number, .views = views, .first = UINT64_MAX};
-    DL_APPEND2(nodes->showing, entry, prev_showing, next_showing);
+    return &nodes->told[entry->told.views == ALL_VIEWS ? NODE_TOLD_OF_ANY : NODE_TOLD_OF_PLANES];
 }
 
 /* The lock must be held. */
-static void note_layout(struct nodes *nodes, struct entry_of_node *entry, const struct views *views)
+static void add_told(struct nodes *nodes, struct entry_of_node *entry, unsigned views)
 {
-    entry->is_plane = views->info->rank == 2;
-    if (views->info->layout == SFS_VIRTUAL)
-        note_showing(nodes, entry, ALL_VIEWS);
+    if (entry->is_told)
+        return;
+    entry->is_told = true;
+    entry->told = (struct node_told){.number = entry->node.number,
+                                     .views = views,
+                                     .times = entry->told.times,
+                                     .first = UINT64_MAX};
+    DL_APPEND2(*list_of(nodes, entry), entry, prev_told, next_told);
+    atomic_fetch_add(&nodes->n_told, 1);
+}
+
+void node_remove_told(struct nodes *nodes, struct entry_of_node *entry)
+{
+    if (!entry->is_told)
+        return;
+    entry->is_told = false;
+    DL_DELETE2(*list_of(nodes, entry), entry, prev_told, next_told);
+    atomic_fetch_sub(&nodes->n_told, 1);
 }
 
 void node_tell(struct nodes *nodes, const struct node *node, enum view_kind kind, uint64_t frame)
 {
     struct entry_of_node *entry = (struct entry_of_node *)node;
     struct node_told *told = &entry->told;
-    bool is_masked = MASKED_VIEWS >> kind & 1;
-    /* Which is known, of virtual ones, since their views were opened. */
-    if (!is_masked && entry->views->info->layout != SFS_VIRTUAL)
+    bool is_virtual = entry->views->info->layout == SFS_VIRTUAL;
+    if (!is_virtual && !(MASKED_VIEWS >> kind & 1))
         return;
     pthread_mutex_lock(&nodes->lock);
-    if (is_masked)
-        note_showing(nodes, entry, MASKED_VIEWS);
+    add_told(nodes, entry, is_virtual ? ALL_VIEWS : MASKED_VIEWS);
     told->times++;
     if (frame != UINT64_MAX) {
         told->last = told->first > told->last || frame > told->last ? frame : told->last;
@@ -129,25 +136,23 @@ void node_tell(struct nodes *nodes, const struct node *node, enum view_kind kind
     pthread_mutex_unlock(&nodes->lock);
 }
 
-static bool may_show(const struct entry_of_node *entry, const struct entry_of_node *other)
-{
-    return entry->told.times > entry->forgotten &&
-           (entry->told.views == ALL_VIEWS || other->is_plane);
-}
-
 size_t node_told(struct nodes *nodes, const struct node *node, struct node_told **told)
 {
     struct entry_of_node *entry, *other = (struct entry_of_node *)node;
     size_t n = 0;
     *told = NULL;
+    if (atomic_load(&nodes->n_told) == 0)
+        return 0;
     pthread_mutex_lock(&nodes->lock);
-    DL_FOREACH2 (nodes->showing, entry, next_showing)
-        n += may_show(entry, other);
+    int n_lists = other->is_plane ? NODE_TOLD_LISTS : NODE_TOLD_OF_PLANES;
+    for (int i = 0; i < n_lists; i++)
+        DL_FOREACH2 (nodes->told[i], entry, next_told)
+            n++;
     if (n > 0)
         *told = malloc(n * sizeof(**told));
     n = 0;
-    DL_FOREACH2 (nodes->showing, entry, next_showing)
-        if (*told && may_show(entry, other))
+    for (int i = 0; *told && i < n_lists; i++)
+        DL_FOREACH2 (nodes->told[i], entry, next_told)
             (*told)[n++] = entry->told;
     pthread_mutex_unlock(&nodes->lock);
     return n;
@@ -157,11 +162,8 @@ void node_forgot(struct nodes *nodes, const struct node_told *told)
 {
     pthread_mutex_lock(&nodes->lock);
     struct entry_of_node *entry = node_find_number(nodes, told->number);
-    if (entry && entry->shows_others && entry->told.times == told->times) {
-        entry->forgotten = told->times;
-        entry->told.first = UINT64_MAX;
-        entry->told.last = 0;
-    }
+    if (entry && entry->told.times == told->times)
+        node_remove_told(nodes, entry);
     pthread_mutex_unlock(&nodes->lock);
 }
 
@@ -189,7 +191,7 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
         pthread_mutex_lock(&nodes->lock);
     } else {
         mounted_views_opened(entry->node.mounted);
-        note_layout(nodes, entry, views);
+        entry->is_plane = views->info->rank == 2;
     }
     entry->views = views;
     entry->opening = false;

@@ -985,6 +985,42 @@ def read_page(reader, offset):
         time.sleep(0.01)
 
 
+def test_who_reads_a_virtual_dataset_delays_no_write(slow, mounts):
+    """Its pages are locked until the disk gives its source; a WRITE that waited for them would be answered a second
+    later. There are more of them than threads that invalidate."""
+    path = slow.path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("x", (4, 64, 64), "<u2", chunks=(1, 64, 64), compression=1)
+        file["x"][:] = 1
+        file.create_dataset("other", (1, 64, 64), "<u2", chunks=(1, 64, 64))
+        layout = h5py.VirtualLayout((4, 64, 64), "<u2")
+        layout[...] = h5py.VirtualSource(".", "x", (4, 64, 64))
+        file.create_virtual_dataset("v", layout)
+    mount = mounts(path, "rw,commit_interval=0,cache_size=64K")
+    (mount / "v/frames/0.raw").read_bytes()
+    shown = mount / "other/raw/000000.raw"
+    reader = start_reader(mount / "v/stack.raw")
+    with open(mount / "other/frames/0.raw", "r+b", buffering=0) as other:
+        other.write(b"\1" * 8192)
+        shown.read_bytes()
+        slow.hold("reads")
+        try:
+            read_page(reader, 2 * 8192)
+            slow.wait_for_held()
+            seconds = []
+            for _ in range(40):
+                begin = time.monotonic()
+                os.pwrite(other.fileno(), b"\2" * 8192, 0)
+                seconds.append(time.monotonic() - begin)
+            assert shown.read_bytes() == b"\2" * 8192
+            assert min(seconds[:4]) < 1 and min(seconds[-4:]) < 1
+        finally:
+            slow.let_go()
+    assert reader.wait(START_SECONDS) == 0
+    (mount / "x/frames/2.raw").write_bytes(b"\3" * 8192)
+    assert (mount / "v/stack.raw").read_bytes()[2 * 8192:3 * 8192] == b"\3" * 8192
+
+
 def test_who_waits_for_a_count_can_be_killed(slow, tmp_path):
     """While somebody else counts what is defined, and waits for the disk."""
     array, defined = scattered((7, 30, 41))

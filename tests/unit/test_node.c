@@ -588,7 +588,85 @@ static void long_names_are_kept_as_they_are_shown(void **state)
     close_table(table);
 }
 
-TEST_MAIN(cmocka_unit_test(long_targets_have_a_limit),
+static void make_shown(void)
+{
+    const hsize_t dims[] = {4, 5, 6};
+    hid_t file = H5Fcreate("shown.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(3, dims, NULL), plane = H5Screate_simple(2, dims + 1, NULL);
+    hid_t mapped = H5Pcreate(H5P_DATASET_CREATE);
+    assert_true(H5Pset_virtual(mapped, space, ".", "/frames", space) >= 0);
+    H5Dclose(
+        H5Dcreate2(file, "frames", H5T_STD_U8LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Dclose(H5Dcreate2(file, "mask", H5T_STD_U8LE, plane, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Dclose(H5Dcreate2(file, "virtual", H5T_STD_U8LE, space, H5P_DEFAULT, mapped, H5P_DEFAULT));
+    H5Pclose(mapped);
+    H5Sclose(plane);
+    H5Sclose(space);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+/* The first of those that may show elements of a dataset, of so many. */
+static struct node_told first_told(struct table table, const struct node *node, size_t n)
+{
+    struct node_told *told, first = {0};
+    assert_int_equal(node_told(table.nodes, node, &told), n);
+    if (n > 0)
+        first = told[0];
+    free(told);
+    return first;
+}
+
+/* Only of what the kernel was told, and has not forgotten, is looked whether it shows what has changed; of what
+ * shows a mask only if that can be one. */
+static void what_is_forgotten_is_not_looked_at(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"frames", "mask", "virtual"};
+    const struct node *node[COUNT(names)];
+    struct views *views;
+    struct table table;
+    make_shown();
+    assert_int_equal(sfs_open("shown.h5", NULL, &table.file), 0);
+    assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
+    const struct nodes *nodes = table.nodes;
+    for (size_t i = 0; i < COUNT(names); i++) {
+        node[i] = look_up(table, root_of(table), names[i]);
+        assert_int_equal(node_get_views(table.nodes, node[i], &views), 0);
+    }
+    assert_int_equal(nodes->n_told, 0);
+    node_tell(table.nodes, node[0], VIEW_RAW, 0); /* shows no others */
+    assert_int_equal(nodes->n_told, 0);
+    node_tell(table.nodes, node[0], VIEW_PNG, 2);
+    node_tell(table.nodes, node[2], VIEW_RAW, 3);
+    node_tell(table.nodes, node[2], VIEW_PNG, 1);
+    assert_int_equal(nodes->n_told, 2);
+    struct node_told told = first_told(table, node[0], 1);
+    assert_int_equal(told.number, node[2]->number);
+    assert_int_equal(told.first, 1);
+    assert_int_equal(told.last, 3);
+    first_told(table, node[1], 2);
+    node_tell(table.nodes, node[2], VIEW_RAW, 0);
+    node_forgot(table.nodes, &told); /* it was told more since */
+    told = first_told(table, node[0], 1);
+    assert_int_equal(told.first, 0);
+    node_forgot(table.nodes, &told);
+    assert_null(nodes->told[NODE_TOLD_OF_ANY]);
+    told = first_told(table, node[1], 1);
+    assert_int_equal(told.number, node[0]->number);
+    assert_int_equal(told.first, 2);
+    node_forgot(table.nodes, &told);
+    assert_null(nodes->told[NODE_TOLD_OF_PLANES]);
+    assert_int_equal(nodes->n_told, 0);
+    first_told(table, node[1], 0);
+    node_tell(table.nodes, node[2], VIEW_STACK_RAW, UINT64_MAX);
+    assert_int_equal(first_told(table, node[0], 1).first, UINT64_MAX);
+    for (size_t i = 0; i < COUNT(names); i++)
+        node_put_views(table.nodes, node[i]);
+    close_table(table);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_forgotten_is_not_looked_at),
+          cmocka_unit_test(long_targets_have_a_limit),
           cmocka_unit_test(long_names_are_kept_as_they_are_shown),
           cmocka_unit_test(what_nobody_uses_goes), cmocka_unit_test(the_kernel_may_keep_all),
           cmocka_unit_test(what_is_used_stays), cmocka_unit_test(forgetting_too_much),
