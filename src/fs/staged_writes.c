@@ -91,8 +91,8 @@ struct staging {
     uint64_t version;       /* the last version given */
     uint64_t closes;        /* that were answered, of those that `closing` counts */
     struct staged_sync *syncs;
-    atomic_uint waiting;  /* in the table; may be read without the lock */
-    atomic_uint with_end; /* the same: that have an end */
+    atomic_uint waiting; /* in the table; may be read without the lock */
+    atomic_uint ending;  /* the same: that have an end */
 };
 
 int staging_create(struct nodes *nodes, struct staging **out)
@@ -184,7 +184,7 @@ static void set_end(struct staging *staging, struct staged *staged, uint64_t end
         end = NO_END;
     bool had = atomic_exchange(&staged->end, end) != NO_END;
     if (had != (end != NO_END))
-        had ? atomic_fetch_sub(&staging->with_end, 1) : atomic_fetch_add(&staging->with_end, 1);
+        had ? atomic_fetch_sub(&staging->ending, 1) : atomic_fetch_add(&staging->ending, 1);
 }
 
 /* A truncation is forgotten, or nothing is left of it. */
@@ -960,7 +960,7 @@ static bool is_changed(const struct staged *staged, const struct node *node,
 void staging_overtaken(struct staging *staging, const struct node *node, struct view_frames frames,
                        enum view_kind except)
 {
-    if (!staging || atomic_load(&staging->with_end) == 0)
+    if (!staging || atomic_load(&staging->ending) == 0)
         return;
     pthread_mutex_lock(&staging->lock);
     for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
