@@ -8,7 +8,6 @@
 #include "fs/read_defined.h"
 #include "fs/refusal.h"
 #include "fs/requests.h"
-#include "fs/truncate.h"
 
 static int reserve(const struct mount *mount, const struct open_file *file, uint64_t offset,
                    uint64_t n)
@@ -80,8 +79,7 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
     bool punch = mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
     bool zero =
         mode == FALLOC_FL_ZERO_RANGE || mode == (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE);
-    bool reserves = mode == 0 || mode == FALLOC_FL_KEEP_SIZE,
-         extends = mode == 0 || mode == FALLOC_FL_ZERO_RANGE;
+    bool reserves = mode == 0 || mode == FALLOC_FL_KEEP_SIZE;
     if (file->matrix)
         return allocate_matrix(mount, file, mode, offset, n, change);
     if (kind == VIEW_DEFINED || (!reserves && !punch && !zero))
@@ -89,13 +87,9 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
     if (staging_is_collected(file->staged))
         return allocate_collected(mount, file, mode, offset, n);
     int error = punch ? 0 : reserve(mount, file, offset, n);
-    if (error || mode == FALLOC_FL_KEEP_SIZE)
-        return error;
-    mount_apply_staged(mount, file->node, file->inode);
-    if (extends)
-        error = mount_extend(mount, file, offset + n, change);
     if (error || reserves)
         return error;
+    mount_apply_staged(mount, file->node, file->inode);
     error = open_file_apply(mount, file, change);
     if (!error)
         error = punch ? view_punch(file->views, kind, frame, offset, n)
@@ -106,7 +100,6 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
     if (!change->node)
         *change = change_of_frames(file->node, changed.first, changed.last);
     mount_written(mount, file->node, change->first, change->last);
-    staging_overtaken(mount->staging, file->node, changed, kind);
     return error;
 }
 

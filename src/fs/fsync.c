@@ -20,8 +20,6 @@ static int apply(fuse_req_t request, struct open_file *file, struct change *chan
         if (error != -EINTR)
             atomic_store(&file->has_staged, false);
     }
-    if (change->node)
-        mount_applied(mount, file->node, change->first, change->last);
     if (file->matrix) {
         atomic_store(&file->has_staged, false);
         error = open_file_take(mount, file, MATRIX_CLOSED);

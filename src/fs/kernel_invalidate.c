@@ -241,7 +241,7 @@ static bool is_in_a_circle(const struct notify *notify, const struct change *cha
 }
 
 /* What of the writer's own inode is to be invalidated: after a truncation all; of what a WRITE has
- * put there nothing, if it is there still; the zeros before that. */
+ * put there nothing, if it is there still. */
 static bool find_own(struct notify *notify, uint64_t writer, const struct answer *answer,
                      struct range *own)
 {
@@ -249,12 +249,8 @@ static bool find_own(struct notify *notify, uint64_t writer, const struct answer
     if (!writer || answer->kind != ANSWER_WRITTEN)
         return writer;
     *own = (struct range){answer->offset, answer->written};
-    bool is_doubtful = !answer->is_of_map && own->n > 0 &&
-                       recent_is_doubtful(notify->recent, writer, own->offset, own->n);
-    if (answer->zeros > 0)
-        *own = (struct range){answer->offset - answer->zeros,
-                              answer->zeros + (is_doubtful ? answer->written : 0)};
-    return is_doubtful || answer->zeros > 0;
+    return !answer->is_of_map && own->n > 0 &&
+           recent_is_doubtful(notify->recent, writer, own->offset, own->n);
 }
 
 static bool say_yes(void *context, struct inode inode)
@@ -409,9 +405,9 @@ static bool invalidate(void *context, struct inode inode)
     return false;
 }
 
-/* If the invalidation waits for the writer itself, that is answered meanwhile. The one for a WRITE, unless
- * it has put zeros before its bytes, is not recorded as an invalidation: a program that writes and reads
- * continuously would remain doubtful. */
+/* If the invalidation waits for the writer itself, that is answered meanwhile. The one for a WRITE
+ * is not recorded as an invalidation: a program that writes and reads continuously would remain
+ * doubtful. */
 static void invalidate_own(struct notify *notify, struct job *job)
 {
     bool is_write = job->answer.kind == ANSWER_WRITTEN;
@@ -419,11 +415,10 @@ static void invalidate_own(struct notify *notify, struct job *job)
     job->deadline = clock_in(is_write ? WRITE_NANOS : TRUNCATE_NANOS);
     pthread_cond_signal(&notify->changed);
     pthread_mutex_unlock(&notify->lock);
-    bool is_recorded = !is_write || job->answer.zeros > 0;
-    if (is_recorded)
+    if (!is_write)
         recent_begin_forgetting(notify->recent, job->writer, job->own.offset, job->own.n);
     keeper_invalidate(notify->connection, job->writer, job->own.offset, job->own.n);
-    if (is_recorded)
+    if (!is_write)
         recent_end_forgetting(notify->recent, job->writer);
 }
 

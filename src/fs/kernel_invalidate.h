@@ -16,8 +16,8 @@
  *     need the inode of the other to be invalidated, as when a frame is written through two of its
  *     views at once; or all workers are busy, and one of them may wait for the pages of this one.
  *   - The pages of X itself are right, unless they were invalidated while the WRITE was on its way
- *     (overtaken_reads.h), or it has put zeros before its bytes. Then they are invalidated last, and
- *     the WRITE is answered 2 ms later at most, as the kernel may hold the pages until then.
+ *     (overtaken_reads.h). Then they are invalidated last, and the WRITE is answered 2 ms later at
+ *     most, as the kernel may hold the pages until then.
  *   - A truncation of X delays WRITEs of dirty pages of X until it is answered. So the pages of X are
  *     invalidated last here, too, and it is answered a second later at most.
  *   - Other datasets that show elements of this one (virtual ones, previews with their mask) are invalidated after
@@ -86,8 +86,7 @@ struct answer {
     } kind;
     int error;                     /* 0 or negative errno */
     size_t written;                /* bytes, */
-    uint64_t offset;               /* from there on, */
-    uint64_t zeros;                /* and so many before, which became zeros with them; */
+    uint64_t offset;               /* from there on; */
     bool is_of_map;                /* dirty pages, which the kernel keeps until this is answered */
     struct stat st;                /* ANSWER_ATTRIBUTES, */
     double timeout;                /* seconds, and how long they hold */

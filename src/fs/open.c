@@ -112,14 +112,9 @@ struct change open_file_change(const struct open_file *file, uint64_t frames)
 /* What was staged in its view has been applied. */
 static void applied(struct mount *mount, const struct open_file *file, const struct change *change)
 {
-    enum view_kind kind = inode_view(file->inode);
-    uint64_t frame = file->inode.frame;
-    bool is_stack = kind >= VIEW_STACK_RAW;
+    bool is_stack = inode_view(file->inode) >= VIEW_STACK_RAW;
     (is_stack ? mount_applied_to_all : mount_applied)(mount, file->node, change->first,
                                                       change->last);
-    staging_overtaken(mount->staging, file->node,
-                      (struct view_frames){is_stack ? 0 : frame, is_stack ? UINT64_MAX : frame},
-                      kind);
 }
 
 void open_file_frame_changed(struct mount *mount, const struct open_file *file, uint64_t frames,
@@ -136,15 +131,12 @@ static void matrix_changed(struct mount *mount, const struct open_file *file, ui
 {
     uint64_t now = views_frames(file->views);
     struct change change = change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
-    if (what == MATRIX_FRAMES) {
+    if (what == MATRIX_FRAMES)
         mount_applied_to_all(mount, file->node, change.first, change.last);
-        staging_overtaken(mount->staging, file->node, (struct view_frames){0, UINT64_MAX},
-                          VIEW_KINDS);
-    } else if (what == MATRIX_UNDONE) { /* the kernel may have what was read meanwhile */
+    else if (what == MATRIX_UNDONE) /* the kernel may have what was read meanwhile */
         mount_note(mount, file->node);
-    } else {
+    else
         change.views = 1u << VIEW_CSR_INDPTR | 1u << VIEW_CSR_INDICES | 1u << VIEW_CSR_DATA;
-    }
     notify_change(mount->notify, &change, 0, NULL, NULL);
 }
 

@@ -22,8 +22,6 @@
 /* longest wait of a reader for the answer to a close, which may wait for it */
 #define CLOSING_NANOS 2000000
 
-#define NO_END UINT64_MAX
-
 #define LOOK_NANOS 50000000 /* between two checks whether who waits is interrupted */
 
 struct staged_key {
@@ -53,7 +51,6 @@ struct staged {
     uint64_t close;        /* since which it is, or was until others gave up; or 0 */
     unsigned ending;       /* writers that are closed for good, before what they leave is applied */
     uint64_t head_written; /* of a dense view, truncated or new: header bytes, from the first on */
-    _Atomic uint64_t end;  /* of one: set_end; may be read without the lock */
     atomic_bool is_collected; /* of one: another program's file, as a new content; changes under
                                * both locks */
     bool applies;             /* the content is being applied, without the lock */
@@ -92,7 +89,6 @@ struct staging {
     uint64_t closes;        /* that were answered, of those that `closing` counts */
     struct staged_sync *syncs;
     atomic_uint waiting; /* in the table; may be read without the lock */
-    atomic_uint ending;  /* the same: that have an end */
 };
 
 int staging_create(struct nodes *nodes, struct staging **out)
@@ -175,24 +171,6 @@ static void note(struct staging *staging, struct staged *staged)
     pthread_cond_broadcast(&staging->changed);
 }
 
-/* The end that the file would have elsewhere, where a write behind it leaves zeros before it. Here the size stays, and
- * what is erased shows the fill value: where that is zero, and else NO_END, nothing has to be done. */
-static void set_end(struct staging *staging, struct staged *staged, uint64_t end)
-{
-    if (is_selection(staged) || view_is_whole(staged->key.view) ||
-        staged->views->info->fill_is_zero)
-        end = NO_END;
-    bool had = atomic_exchange(&staged->end, end) != NO_END;
-    if (had != (end != NO_END))
-        had ? atomic_fetch_sub(&staging->ending, 1) : atomic_fetch_add(&staging->ending, 1);
-}
-
-/* A truncation is forgotten, or nothing is left of it. */
-static void forget_end(struct staging *staging, struct staged *staged)
-{
-    set_end(staging, staged, staged->is_new ? 0 : NO_END);
-}
-
 static int add(struct staging *staging, const struct node *node, enum view_kind view,
                uint64_t frame, struct staged **out)
 {
@@ -210,7 +188,6 @@ static int add(struct staging *staging, const struct node *node, enum view_kind 
     }
     atomic_init(&staged->waits, false);
     atomic_init(&staged->is_collected, false);
-    atomic_init(&staged->end, NO_END);
     pthread_mutex_init(&staged->order, NULL);
     *out = staged;
     return 0;
@@ -255,7 +232,6 @@ static void unlist(struct staging *staging, struct staged *staged)
 {
     staged->is_staged = staged->is_new = false;
     note(staging, staged);
-    set_end(staging, staged, NO_END);
     HASH_DEL(staging->table, staged);
 }
 
@@ -355,14 +331,11 @@ static int apply_dense(struct staging *staging, struct staged *staged)
 static void end_content(struct staging *staging, struct staged *staged,
                         const struct staged_writer *told, int error, bool *changed)
 {
-    bool is_whole = is_collected(staged);
     end_parts(staged, told, error);
     free_content(staging, staged);
     staged->is_staged = staged->is_written = false;
     staged->is_new &= error != 0;
     staged->is_refused = staged->is_new;
-    if (error || is_whole)
-        forget_end(staging, staged);
     note(staging, staged);
     *changed = true; /* what the file shows is something else now in any case */
 }
@@ -431,7 +404,6 @@ static void drop_failed(struct staging *staging, struct staged *staged)
     end_parts(staged, NULL, staged->failure);
     free_content(staging, staged);
     staged->is_staged = staged->is_written = false;
-    forget_end(staging, staged);
     note(staging, staged);
 }
 
@@ -447,8 +419,6 @@ static int begin(struct staging *staging, const struct node *node, enum view_kin
         return error;
     if (staged->failure)
         drop_failed(staging, staged);
-    if (!atomic_load(&staged->waits)) /* who opens it now finds a whole file */
-        set_end(staging, staged, NO_END);
     writer->staged = staged;
     DL_APPEND(staged->list, writer);
     staged->writers++;
@@ -469,8 +439,6 @@ int staging_begin(struct staging *staging, const struct node *node, enum view_ki
     error = begin(staging, node, view, frame, writer);
     if (!error && !is_there) {
         struct staged *staged = writer->staged;
-        if (staged->writers == 1) /* else another one may just have made it */
-            set_end(staging, staged, 0);
         staged->is_new = true;
         staged->is_refused = false;
         staged->is_staged |= is_selection(staged);
@@ -641,8 +609,6 @@ void staging_refuse(struct staging *staging, struct staged_writer *writer, bool 
     free_content(staging, staged);
     staged->is_staged = staged->is_written = false;
     staged->is_refused = staged->is_new;
-    if (*changed)
-        forget_end(staging, staged);
     note(staging, staged);
     leave(staging, staged);
 }
@@ -770,69 +736,19 @@ static int collect(struct staging *staging, struct staged *staged, const struct 
     return 0;
 }
 
-/* Writes zeros from its end to what is written at an offset; *from is where they begin, and is set before. A map does
- * not extend a file. It has been entered; the lock of the table is not held. */
-static int fill_gap(struct staged *staged, const struct view_bytes *bytes, bool is_of_map,
-                    uint64_t *from)
-{
-    enum view_kind view = staged->key.view;
-    uint64_t begin = atomic_load(&staged->end), head = view_head_size(staged->views, view);
-    begin = begin > head ? begin : head;
-    if (is_of_map || begin >= bytes->offset)
-        return 0;
-    *from = begin;
-    return view_zero(staged->views, view, staged->key.frame, begin, bytes->offset - begin,
-                     bytes->sparsify);
-}
-
-/* The lock must be held. */
-static void raise_end(struct staging *staging, struct staged *staged, uint64_t end)
-{
-    if (end > atomic_load(&staged->end))
-        set_end(staging, staged, end);
-}
-
-/* Before something is written behind its end, which is raised first: once bytes are written nobody takes their
- * place for a gap. */
-static int extend_to_write(struct staging *staging, struct staged_writer *writer,
-                           const struct view_bytes *bytes, bool is_of_map, uint64_t *from)
-{
-    struct staged *staged = writer->staged;
-    uint64_t size, end = bytes->offset + bytes->n;
-    if (end <= atomic_load(&staged->end) ||
-        view_size(staged->views, staged->key.view, staged->key.frame, &size) < 0 ||
-        (end > size && bytes->offset >= size))
-        return 0;
-    int error = enter(staging, staged);
-    if (error)
-        return error;
-    pthread_mutex_unlock(&staging->lock);
-    error = fill_gap(staged, bytes, is_of_map, from);
-    pthread_mutex_lock(&staging->lock);
-    if (!error)
-        raise_end(staging, staged, end < size ? end : size);
-    leave(staging, staged);
-    return error;
-}
-
 /* To one that is truncated or new. It has been entered; the lock is dropped meanwhile. */
 static int write_waiting(struct staging *staging, struct staged *staged,
-                         const struct view_bytes *bytes, bool is_of_map,
-                         struct staged_written *written)
+                         const struct view_bytes *bytes, size_t *written)
 {
     struct views *views = staged->views;
     enum view_kind view = staged->key.view;
     bool is_truncated = staged->is_staged && !staged->is_new;
     pthread_mutex_unlock(&staging->lock);
-    int error = (is_truncated ? view_replace : view_write)(views, view, staged->key.frame, bytes,
-                                                           &written->n);
-    uint64_t end = error ? 0 : bytes->offset + written->n;
+    int error =
+        (is_truncated ? view_replace : view_write)(views, view, staged->key.frame, bytes, written);
+    uint64_t end = error ? 0 : bytes->offset + *written;
     bool counts = !error && end > view_head_size(views, view);
-    if (counts)
-        error = fill_gap(staged, bytes, is_of_map, &written->from);
     pthread_mutex_lock(&staging->lock);
-    if (!error)
-        raise_end(staging, staged, end);
     staged->is_closed = false;
     staged->head_written = end > staged->head_written ? end : staged->head_written;
     if (counts)
@@ -853,34 +769,29 @@ static int enter_to_write(struct staging *staging, struct staged_writer *writer)
 }
 
 int staging_write_dense(struct staging *staging, struct staged_writer *writer,
-                        const struct view_bytes *bytes, bool is_of_map,
-                        struct staged_written *written)
+                        const struct view_bytes *bytes, size_t *written)
 {
     struct staged *staged = writer->staged;
     struct views *views = staged->views;
     enum view_kind view = staged->key.view;
-    written->from = bytes->offset;
     if (staging_has_lost(writer))
         return -EIO;
     if (!atomic_load(&staged->waits)) {
-        int error = extend_to_write(staging, writer, bytes, is_of_map, &written->from);
-        if (!error)
-            error = view_write(views, view, staged->key.frame, bytes, &written->n);
+        int error = view_write(views, view, staged->key.frame, bytes, written);
         if (error != -EINVAL || !may_collect(staging, staged, bytes))
             return error;
     }
     int error = enter_to_write(staging, writer);
     if (error)
         return error;
-    error =
-        is_collected(staged) ? -EINVAL : write_waiting(staging, staged, bytes, is_of_map, written);
+    error = is_collected(staged) ? -EINVAL : write_waiting(staging, staged, bytes, written);
     pthread_mutex_unlock(&staging->lock);
     bool collects = error == -EINVAL && may_collect(staging, staged, bytes);
     pthread_mutex_lock(&staging->lock);
     if (collects) {
         error = collect(staging, staged, bytes);
         writer->has_part |= !error;
-        written->n = bytes->n;
+        *written = bytes->n;
     }
     leave(staging, staged);
     return error;
@@ -921,52 +832,9 @@ int staging_truncate_dense(struct staging *staging, struct staged_writer *writer
     staged->is_staged = true;
     staged->is_written = false;
     staged->is_closed = false;
-    set_end(staging, staged, 0);
     note(staging, staged);
     leave(staging, staged);
     return 0;
-}
-
-void staging_cut(struct staging *staging, struct staged_writer *writer, uint64_t size)
-{
-    enter_in_any_case(staging, writer->staged);
-    set_end(staging, writer->staged, size);
-    leave(staging, writer->staged);
-}
-
-bool staging_ends_before(const struct staged_writer *writer, uint64_t size)
-{
-    return atomic_load(&writer->staged->end) < size;
-}
-
-int staging_extend(struct staging *staging, struct staged_writer *writer, uint64_t size,
-                   bool sparsify)
-{
-    uint64_t from;
-    const struct view_bytes nothing = {.offset = size, .sparsify = sparsify};
-    return extend_to_write(staging, writer, &nothing, false, &from);
-}
-
-/* Whether a view may show some of what was changed through another one. */
-static bool is_changed(const struct staged *staged, const struct node *node,
-                       struct view_frames frames, enum view_kind except)
-{
-    return staged->key.object == node->object && staged->key.view != except &&
-           (staged->key.view >= VIEW_STACK_RAW ||
-            (frames.first <= staged->key.frame && staged->key.frame <= frames.last));
-}
-
-/* One that waits to be truncated is so later. */
-void staging_overtaken(struct staging *staging, const struct node *node, struct view_frames frames,
-                       enum view_kind except)
-{
-    if (!staging || atomic_load(&staging->ending) == 0)
-        return;
-    pthread_mutex_lock(&staging->lock);
-    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
-        if (is_changed(staged, node, frames, except) && (!staged->is_staged || staged->is_new))
-            set_end(staging, staged, NO_END);
-    pthread_mutex_unlock(&staging->lock);
 }
 
 bool staging_is_empty(struct staging *staging, const struct node *node, enum view_kind view,

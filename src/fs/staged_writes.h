@@ -25,10 +25,6 @@
  * writes, and a selection that is written would keep values that the truncation has erased. So does a sync of
  * anything in the HDF5 file, as it makes durable all that was closed before.
  *
- * Elsewhere a program that truncates a file and leaves a part of it out (a hole of what it copies, by
- * lseek(2) or by ftruncate(2) to more) has zeros there. The size of a view stays, and the part is erased:
- * if its fill value is not zero, zeros are written to it.
- *
  * A close is answered when the kernel has no outdated content of other views any more (kernel_invalidate.h).
  * A reader that looks at one before that may hold a page or a look-up that the invalidation waits
  * for. It is delayed for a moment only, sees the old content, and the kernel is notified again.
@@ -102,32 +98,10 @@ void staging_refuse(struct staging *staging, struct staged_writer *writer, bool 
 
 /* ---- Dense views ---- */
 
-/* Up to the end of what was written n bytes of those that were given, and zeros before them: from there on. */
-struct staged_written {
-    uint64_t from; /* where the bytes begin if there are none */
-    size_t n;
-};
-
 /* As view_write, or as view_replace if the view is truncated, or into what is collected: -ENOSPC,
- * which is logged, in place of -EFBIG. -EINTR: nothing was written but perhaps such zeros:
- * The file has an end after a truncation, and if its frame is new, until it is opened for writing again or its frame is
- * changed by another view: if what is written begins behind it, zeros are written from there on, unless (is_of_map) it
- * is a page of a map. */
+ * which is logged, in place of -EFBIG. -EINTR: nothing was written. */
 int staging_write_dense(struct staging *staging, struct staged_writer *writer,
-                        const struct view_bytes *bytes, bool is_of_map,
-                        struct staged_written *written);
-
-/* The file was truncated to so many bytes: that is its end. */
-void staging_cut(struct staging *staging, struct staged_writer *writer, uint64_t size);
-
-/* Whether it has an end before so many bytes; zeros from there on to these, once nothing waits: errors of view_zero. */
-bool staging_ends_before(const struct staged_writer *writer, uint64_t size);
-int staging_extend(struct staging *staging, struct staged_writer *writer, uint64_t size,
-                   bool sparsify);
-
-/* Frames were changed by another way than through a view (VIEW_KINDS: none): what was written there is no gap. */
-void staging_overtaken(struct staging *staging, const struct node *node, struct view_frames frames,
-                       enum view_kind except);
+                        const struct view_bytes *bytes, size_t *written);
 
 /* Whether what is written to it is collected. */
 bool staging_is_collected(const struct staged_writer *writer);

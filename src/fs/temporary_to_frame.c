@@ -83,8 +83,6 @@ static void take_times(const struct target *target, struct temporary *temporary)
     struct timespec atime, mtime;
     uint64_t frame = target->inode.frame, object = target->node->object;
     mount_written(target->mount, target->node, frame, frame);
-    staging_overtaken(target->mount->staging, target->node, (struct view_frames){frame, frame},
-                      VIEW_KINDS);
     if (temporary_times_are_set(temporary, &atime, &mtime))
         times_set(target->mount->times, object, frame, &atime, &mtime);
 }

@@ -54,24 +54,6 @@ static int truncate_matrix(struct mount *mount, const struct node *node,
     return error;
 }
 
-int mount_extend(struct mount *mount, struct open_file *file, uint64_t size, struct change *change)
-{
-    enum view_kind kind = inode_view(file->inode);
-    if (!staging_ends_before(file->staged, size))
-        return 0;
-    int error = open_file_apply(mount, file, change);
-    if (!error)
-        error = staging_extend(mount->staging, file->staged, size, mount->options->sparsify);
-    if (!error_may_have_changed(error))
-        return error;
-    struct view_frames changed = view_frames_of(file->views, kind, file->inode.frame, 0, size);
-    if (!change->node)
-        *change = change_of_frames(file->node, changed.first, changed.last);
-    mount_written(mount, file->node, change->first, change->last);
-    staging_overtaken(mount->staging, file->node, changed, kind);
-    return error;
-}
-
 /* Sets *change, whose node is NULL if nothing can have changed; so do the others. */
 static int truncate_view(struct mount *mount, const struct node *node, struct views *views,
                          const struct truncation *truncation, struct change *change)
@@ -113,17 +95,12 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
         error = view_size(views, kind, inode.frame, &total);
         if (error)
             return error;
-        if (file && file->staged && size <= total && staging_ends_before(file->staged, size))
-            return mount_extend(mount, file, size, change);
         error = view_truncate(views, kind, inode.frame, size);
         if (error == -EFBIG)
             error = refusal_say(mount, node, REFUSAL_END);
         if (!error_may_have_changed(error) || size >= total)
             return error;
-        if (!error && file && file->staged)
-            staging_cut(mount->staging, file->staged, size);
         changed = view_frames_of(views, kind, inode.frame, size, total - size);
-        staging_overtaken(mount->staging, node, changed, kind);
     }
     /* A truncation to nothing that is staged is applied when another view is looked at: they all
      * must be asked for again. */

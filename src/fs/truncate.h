@@ -18,8 +18,4 @@ struct truncation {
  * refusal_say, view_truncate, staging_truncate, matrix_resize, temporary_resize. */
 int mount_truncate(struct mount *mount, const struct truncation *truncation, struct change *change);
 
-/* What is open for writing is to have so many bytes, at most those that it shows: if that is behind its end
- * (staging_write_dense), what waits is applied, and zeros are written from there on. */
-int mount_extend(struct mount *mount, struct open_file *file, uint64_t size, struct change *change);
-
 #endif

@@ -33,18 +33,13 @@ static int write_matrix(struct mount *mount, struct open_file *file, const struc
 }
 
 static int write_view(struct mount *mount, struct open_file *file, const struct view_bytes *bytes,
-                      struct answer *answer, struct change *change)
+                      size_t *written, struct change *change)
 {
-    struct staged_written written;
     enum view_kind kind = inode_view(file->inode);
     uint64_t frame = file->inode.frame, frames = views_frames(file->views);
     mount_apply_staged(mount, file->node, file->inode);
     bool was_empty = staging_is_empty(mount->staging, file->node, kind, frame);
-    int error =
-        staging_write_dense(mount->staging, file->staged, bytes, answer->is_of_map, &written);
-    if (!error)
-        answer->written = written.n;
-    answer->zeros = bytes->offset - written.from;
+    int error = staging_write_dense(mount->staging, file->staged, bytes, written);
     if (!staging_waits(file->staged))
         atomic_store(&file->has_asked, false);
     if (!error && staging_is_collected(file->staged)) {
@@ -53,27 +48,25 @@ static int write_view(struct mount *mount, struct open_file *file, const struct 
     }
     if (!error_may_have_changed(error))
         return error;
-    uint64_t n = answer->zeros + (error ? bytes->n : written.n);
-    struct view_frames changed = view_frames_of(file->views, kind, frame, written.from, n);
+    struct view_frames changed =
+        view_frames_of(file->views, kind, frame, bytes->offset, error ? bytes->n : *written);
     *change = was_empty
                   ? open_file_change(file, frames)
                   : change_since(file->node, file->views, frames, changed.first, changed.last);
     mount_written(mount, file->node, change->first, change->last);
-    staging_overtaken(mount->staging, file->node, changed, kind);
     return error;
 }
 
 /* What chunks have to be decoded for, the place of a contiguous dataset, which gets the fill value everywhere, and the
  * present content of what is collected may take long: that ends early, with EINTR, before anything has changed. */
 static int write_or_end(fuse_req_t request, struct mount *mount, struct open_file *file,
-                        const struct view_bytes *bytes, struct answer *answer,
-                        struct change *change)
+                        const struct view_bytes *bytes, size_t *written, struct change *change)
 {
     CHANGING(request);
     if (open_file_is_selection(file))
         return write_staged(mount, file, bytes, change);
     return file->matrix ? write_matrix(mount, file, bytes, change)
-                        : write_view(mount, file, bytes, answer, change);
+                        : write_view(mount, file, bytes, written, change);
 }
 
 /* Explains -EFBIG: the range is behind the end of the file, or the dataset cannot grow. */
@@ -161,7 +154,7 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
     else if (is_appending(info))
         answer.error = -EFBIG;
     else
-        answer.error = write_or_end(request, mount, file, &given, &answer, &change);
+        answer.error = write_or_end(request, mount, file, &given, &answer.written, &change);
     if (answer.error == -EFBIG)
         answer.error = tell_end(mount, file, is_appending(info) ? UINT64_MAX : (uint64_t)offset);
     if (answer.error == -EINVAL && !is_selection)

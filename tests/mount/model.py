@@ -548,7 +548,6 @@ class Worker:
                     os.ftruncate(fd, to)
                     if before_writing:
                         os.fsync(fd)
-                os.close(os.open(path, os.O_RDWR))  # or what is written later, by whomever, has zeros before it
             dataset.erase(frame, max(0, to - head), dataset.bytes)
             assert os.stat(path).st_size == size
 

@@ -81,11 +81,6 @@ class Data:
         if self.is_sparse:
             self.defined.reshape(-1)[first:last] = False
 
-    def left_out(self, offset, n):
-        """By a program that has truncated a file, and writes behind that."""
-        if self.fill != 0:
-            self.write(offset, bytes(n))
-
     def punch(self, begin, end):
         """Bytes of all of the dataset: those of elements that are cut become zero, if the fill value is."""
         first, last = (begin + 1) // 2, end // 2
@@ -481,7 +476,6 @@ def test_a_truncated_file_until_it_is_written(mounts, data):
                 data.erase(2 * 1230, 3 * 1230)
                 if how == "write":
                     os.pwrite(fd, b"abcdefg", len(head) + 101)  # which begins and ends in an element
-                    data.left_out(2 * FRAME_BYTES, 101)
                     data.write(2 * FRAME_BYTES + 101, b"abcdefg")
                 elif how == "fsync":
                     os.fsync(fd)
@@ -497,93 +491,10 @@ def test_a_truncated_file_until_it_is_written(mounts, data):
     assert (d / "stack.npy").read_bytes()[-5 * FRAME_BYTES:] == data.array.tobytes()
     os.pwrite(fd, b"abc", FRAME_BYTES + 5)
     data.erase(0, data.array.size)
-    data.left_out(0, FRAME_BYTES + 5)
     data.write(FRAME_BYTES + 5, b"abc")
     data.check()
     os.close(fd)
     data.check_file(mounts)
-
-
-@pytest.mark.parametrize("options", [(), ("direct_io",)], ids=["cached", "direct_io"])
-def test_what_is_left_out_after_a_truncation(mounts, data, tmp_path, options):
-    """Programs that copy holes leave them out, also at the end, by ftruncate: they are zero, whatever the fill value.
-    What is not before the end is erased."""
-    d = data.mount(mounts, *options)
-    data.check()
-    frame, content = 2 * FRAME_BYTES, lambda: data.array[2].tobytes()
-    with open(d / "frames/2.raw", "rb") as file:
-        shown = lambda: os.pread(file.fileno(), FRAME_BYTES, 0)
-        assert shown() == content()
-        fd = os.open(d / "frames/2.raw", os.O_WRONLY | os.O_TRUNC)
-        data.erase(2 * 1230, 3 * 1230)
-        end = 0
-        for offset, bytes_ in (101, b"abc"), (1001, b"defg"), (500, b"hij"), (1005, b"k"):
-            assert os.pwrite(fd, bytes_, offset) == len(bytes_)
-            data.left_out(frame + end, max(0, offset - end))
-            data.write(frame + offset, bytes_)
-            end = max(end, offset + len(bytes_))
-            assert shown() == (d / "npy/000002.npy").read_bytes()[-FRAME_BYTES:] == content()
-        for extend in lambda: os.ftruncate(fd, 1501), lambda: fallocate(fd, 0, 0, 2001):
-            extend()
-            data.left_out(frame + end, (1501 if end < 1501 else 2001) - end)
-            end = 1501 if end < 1501 else 2001
-            assert shown() == content()
-        os.close(fd)
-        data.check()
-    with open(d / "frames/2.raw", "r+b", buffering=0) as file:  # that now has all bytes
-        file.seek(2300)
-        file.write(b"lm")
-    data.write(frame + 2300, b"lm")
-    data.check()
-    fd = os.open(d / "frames/3.raw", os.O_WRONLY | os.O_TRUNC)
-    os.ftruncate(fd, FRAME_BYTES)
-    os.close(fd)
-    data.erase(3 * 1230, 4 * 1230)
-    data.left_out(3 * FRAME_BYTES, FRAME_BYTES)
-    data.check_file(mounts)
-
-
-def test_what_was_not_left_out(mounts, data):
-    """What another view, or a map, has written since is no hole."""
-    d = data.mount(mounts)
-    data.check()
-    head = (d / "npy/000001.npy").read_bytes()[:-FRAME_BYTES]
-    fd = os.open(d / "npy/000001.npy", os.O_WRONLY | os.O_TRUNC)
-    os.pwrite(fd, head + b"abcd", 0)
-    other = os.open(d / "frames/1.raw", os.O_WRONLY)
-    os.pwrite(other, new_content(), 0)
-    os.pwrite(fd, b"efgh", len(head) + 2000)
-    os.close(other)
-    os.close(fd)
-    data.write(FRAME_BYTES, new_content())
-    data.write(FRAME_BYTES + 2000, b"efgh")
-    data.check()
-    fd = os.open(d / "stack.raw", os.O_RDWR | os.O_TRUNC)
-    with mmap.mmap(fd, 0) as mapped:
-        mapped[2 * mmap.PAGESIZE + 5] = 9
-        mapped.flush()
-    data.erase(0, data.array.size)
-    data.write(2 * mmap.PAGESIZE, data.array.tobytes()[2 * mmap.PAGESIZE:3 * mmap.PAGESIZE])
-    data.write(2 * mmap.PAGESIZE + 5, b"\t")
-    os.pwrite(fd, b"ij", 3 * mmap.PAGESIZE + 2)
-    data.left_out(3 * mmap.PAGESIZE, 2)
-    data.write(3 * mmap.PAGESIZE + 2, b"ij")
-    os.close(fd)
-    data.check_file(mounts)
-
-
-@pytest.mark.parametrize("is_sparse", [True, False])
-def test_what_is_left_out_of_a_new_frame(mounts, tmp_path, is_sparse):
-    data = Data(tmp_path, is_sparse, 7, maxshape=(20, 30, 41))
-    d = data.mount(mounts)
-    with open(d / "frames/5.raw", "xb", buffering=0) as file:
-        file.seek(1000)
-        file.write(b"ab")
-    (tmp_path / "hole").write_bytes(b"")
-    os.truncate(tmp_path / "hole", FRAME_BYTES)
-    do(f"cp {tmp_path}/hole {d}/raw/000006.raw")
-    assert (d / "frames/5.raw").read_bytes() == bytes(1000) + b"ab" + b"\7\0" * (1230 - 501)
-    assert (d / "frames/6.raw").read_bytes() == bytes(FRAME_BYTES)
 
 
 # Opens a file, truncating it, and writes what is no file of NumPy; then what it was told.

@@ -110,7 +110,7 @@ static void a_file_without_room_leaves_the_frame(void **state)
     struct staging *staging;
     struct staged_writer *staged;
     struct views *views;
-    struct staged_written written;
+    size_t written;
     bool changed;
     log_quietly();
     assert_int_equal(nodes_create(file, false, -1, &nodes), 0);
@@ -121,7 +121,7 @@ static void a_file_without_room_leaves_the_frame(void **state)
     assert_int_equal(node_get_views(nodes, node, &views), 0);
     assert_int_equal(staging_begin(staging, node, VIEW_NPY, 0, &staged), 0);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(staging_write_dense(staging, staged, &bytes, false, &written), -ENOSPC);
+        assert_int_equal(staging_write_dense(staging, staged, &bytes, &written), -ENOSPC);
         assert_false(staging_waits(staged));
     }
     assert_int_equal(staging_end(staging, staged, true, &changed), 0);
