@@ -11,6 +11,7 @@
 
 #define LOOK_NANOS 50000000 /* between two checks of a waiting thread */
 #define MOST_LOOKS 40       /* of one that waits in any case: whoever is asked knows by then */
+#define FEW_LOOKS  20       /* of one that does not */
 #define LATE_NANOS 5000000000u
 
 static _Thread_local struct {
@@ -153,6 +154,17 @@ void interrupt_ask_rdlock(pthread_rwlock_t *lock)
 {
     if (pthread_rwlock_tryrdlock(lock) != 0)
         ask_lock(lock, pthread_rwlock_timedrdlock, pthread_rwlock_rdlock);
+}
+
+bool interrupt_try_rdlock(pthread_rwlock_t *lock)
+{
+    for (int i = 0; i < FEW_LOOKS; i++) {
+        struct timespec time = next_look();
+        if (pthread_rwlock_timedrdlock(lock, &time) == 0)
+            return true;
+        (void)interrupt_check();
+    }
+    return false;
 }
 
 void interrupt_ask_wrlock(pthread_rwlock_t *lock)

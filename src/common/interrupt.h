@@ -21,6 +21,9 @@ void interrupt_ask_lock(pthread_mutex_t *mutex);
 void interrupt_ask_rdlock(pthread_rwlock_t *lock);
 void interrupt_ask_wrlock(pthread_rwlock_t *lock);
 
+/* The same for about a second. false: it is not taken. */
+bool interrupt_try_rdlock(pthread_rwlock_t *lock);
+
 /* Whether this thread may be interrupted at all. */
 bool interrupt_is_possible(void);
 

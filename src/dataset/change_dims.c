@@ -148,23 +148,31 @@ static int note_changed(struct sfs_dataset *dataset, struct concerned *chunks)
     return error;
 }
 
-/* Stores of these chunks only that nothing is left of them, where that is so. */
-static int delete_chunks(struct sfs_dataset *dataset, const struct concerned *chunks)
+/* Whether nothing of a chunk lies inside the new dims. */
+static bool is_outside(const struct concerned *chunks, const uint64_t *scaled)
 {
     const struct layout *layout = chunks->layout;
+    bool outside = false;
+    for (int i = 0; i < layout->rank; i++)
+        outside |= scaled[i] * layout->chunk_dims[i] >= chunks->dims[i];
+    return outside;
+}
+
+/* Does this with those of the chunks that are outside, or with the others. */
+static int with_each(struct sfs_dataset *dataset, const struct concerned *chunks, bool outside,
+                     int (*action)(struct cache_dataset *dataset, const uint64_t *scaled))
+{
     int error = 0;
     for (size_t i = 0; i < chunks->list.n && !error; i++) {
-        const uint64_t *scaled = chunks->list.scaled + i * (size_t)layout->rank;
-        bool is_outside = false;
-        for (int k = 0; k < layout->rank; k++)
-            is_outside |= scaled[k] * layout->chunk_dims[k] >= chunks->dims[k];
-        error = is_outside ? cache_flush_chunk(dataset->cache, scaled) : 0;
+        const uint64_t *scaled = chunks->list.scaled + i * (size_t)chunks->layout->rank;
+        error = is_outside(chunks, scaled) == outside ? action(dataset->cache, scaled) : 0;
     }
     return error;
 }
 
 /* Erases what lies outside of smaller dims. On a full disk it may be what was to make the dataset larger that takes
- * all memory, and cannot be stored: it is dropped before any is needed, and nothing else has to be stored. */
+ * all memory, and cannot be stored: it is dropped before any is needed for changes, and nothing else has to be stored.
+ * What stays in part is read before that: if it cannot be, nothing is lost. */
 static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     struct layout *layout = &dataset->layout;
@@ -173,12 +181,15 @@ static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
     if (!error)
         error = layout_each_chunk(layout, NULL, note_cut, &chunks);
     if (!error)
+        error = with_each(dataset, &chunks, false, cache_prepare);
+    UNINTERRUPTED();
+    if (!error)
         cache_forget_beyond(dataset->cache, dims);
     for (size_t i = 0; i < chunks.list.n && !error; i++)
         error = erase_outside(dataset, chunks.list.scaled + i * (size_t)layout->rank, dims);
-    /* Chunks outside are deleted as long as the index covers them. */
+    /* Chunks outside are deleted as long as the index covers them: these alone if not all can be stored. */
     if (!error && !layout->unfiltered_edges && cache_flush(dataset->file->cache, dataset->cache))
-        error = delete_chunks(dataset, &chunks);
+        error = with_each(dataset, &chunks, true, cache_flush_chunk);
     free(chunks.list.scaled);
     return error;
 }

@@ -39,6 +39,7 @@ int use_init(struct use *use)
     pthread_cond_init(&use->passed, NULL);
     atomic_init(&use->changes, ONE_CHANGE); /* 0 has a meaning */
     atomic_init(&use->extents, 1);
+    atomic_init(&use->n_waiting, 0);
     return error;
 }
 
@@ -59,11 +60,24 @@ static bool is_inside_another(const struct use *use)
     return false;
 }
 
-/* What waits for the lock to change dims keeps others from it. A call inside a call on something else, which
- * others may wait for to change the dims of that, must not wait for these: only for who changes dims. */
+/* Whether anybody waits to change the dims of what this thread is in a call on. */
+static bool is_waited_for(void)
+{
+    for (const struct call *i = calls; i; i = i->outer)
+        if (i->use && atomic_load(&i->use->n_waiting) > 0)
+            return true;
+    return false;
+}
+
+/* What waits for the lock to change dims keeps others from it. A call inside a call on something else must not wait for
+ * these without end, as they may wait for others that wait for this thread: not at all if anybody waits to change dims
+ * of what it has, and else, where it is known to others in another way only, for some time. Without that time, calls
+ * that come without a pause would keep out who changes dims. Then it waits only for who is changing them. */
 static bool begin_beside(struct use *use)
 {
     if (pthread_rwlock_tryrdlock(&use->lock) == 0)
+        return false;
+    if (!is_waited_for() && interrupt_try_rdlock(&use->lock))
         return false;
     pthread_mutex_lock(&use->gate);
     while (use->is_alone)
@@ -173,12 +187,14 @@ void use_changed(struct use *use)
 struct use *alone_begin(struct use *use)
 {
     assert(!use_is_mine(use));
+    atomic_fetch_add(&use->n_waiting, 1);
     interrupt_ask_wrlock(&use->lock);
     pthread_mutex_lock(&use->gate);
     while (use->n_beside > 0)
         (void)interrupt_wait(&use->passed, &use->gate);
     use->is_alone = true;
     pthread_mutex_unlock(&use->gate);
+    atomic_fetch_sub(&use->n_waiting, 1);
     count_begin(use);
     return use;
 }

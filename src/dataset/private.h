@@ -35,6 +35,7 @@ struct use {
     pthread_cond_t passed; /* is_alone or n_beside has changed */
     bool is_alone;         /* dims change */
     unsigned n_beside;
+    atomic_uint n_waiting; /* who waits to change dims */
 };
 
 struct sfs_dataset {

@@ -2,6 +2,7 @@
 #include "slab.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <hdf5.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -246,6 +247,59 @@ static void chunks_that_are_cut_off_are_deleted(void **state)
     assert_int_equal(before, 9);
     assert_int_equal(after, 1);
     assert_int_equal(again, 1);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* Puts zeros over a stored chunk; the file is opened again. */
+static struct sfs_dataset *damage(struct sfs_file *file, struct sfs_dataset *dataset,
+                                  const uint64_t *start)
+{
+    static const char zeros[40];
+    struct sfs_options options = {.writable = true};
+    struct sfs_chunk_info info;
+    assert_int_equal(sfs_chunk_info(dataset, start, &info), 0);
+    assert_true(info.size > sizeof(zeros));
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    int fd = open(PATH, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(
+        pwrite(fd, zeros, sizeof(zeros), (off_t)(info.address + info.size - sizeof(zeros))),
+        sizeof(zeros));
+    close(fd);
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    return open_dataset(file);
+}
+
+/* Of the two chunks that are cut one cannot be read: what was written to the other one, and behind them, stays. */
+static void dims_that_cannot_shrink_lose_nothing(void **state)
+{
+    (void)state;
+    static const struct kind kind = {2,    {10, 12}, {SIDE, SIDE}, {4, 6},
+                                     true, false,    FLETCHER32,   false};
+    static const struct sfs_slab all = {.rank = 2, .count = {10, 12}};
+    const struct sfs_slab some[] = {{.rank = 2, .start = {4, 0}, .count = {4, 6}},
+                                    {.rank = 2, .start = {8, 0}, .count = {2, 12}}};
+    int16_t values[120], found[24];
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&kind, &dataset);
+    for (int16_t i = 0; i < 120; i++)
+        values[i] = (int16_t)(100 + i);
+    assert_int_equal(sfs_write(dataset, &all, values), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    dataset = damage(file, dataset, (const uint64_t[]){4, 6});
+    file = dataset->file;
+    for (size_t i = 0; i < COUNT(some); i++)
+        assert_int_equal(sfs_write(dataset, &some[i], values + 30 * i), 0);
+    log_quietly();
+    assert_int_equal(sfs_set_extent(dataset, (const uint64_t[]){6, 12}), -EIO);
+    assert_int_equal(sfs_dataset_info(dataset)->dims[0], 10);
+    for (size_t i = 0; i < COUNT(some); i++) {
+        assert_int_equal(sfs_read(dataset, &some[i], 0, found, sizeof(found)), 0);
+        assert_memory_equal(found, values + 30 * i, sizeof(found));
+    }
+    assert_int_equal(sfs_set_extent(dataset, (const uint64_t[]){4, 12}),
+                     0); /* it is not read for that */
     sfs_dataset_close(dataset);
     assert_int_equal(sfs_close(file), 0);
 }
@@ -510,6 +564,7 @@ static void what_an_index_cannot_hold_is_refused_at_once(void **state)
 
 TEST_MAIN(cmocka_unit_test(what_is_cut_off_does_not_come_back),
           cmocka_unit_test(chunks_that_are_cut_off_are_deleted),
+          cmocka_unit_test(dims_that_cannot_shrink_lose_nothing),
           cmocka_unit_test(dims_beyond_the_maximum_are_refused),
           cmocka_unit_test(extending_never_shrinks), cmocka_unit_test(extending_for_what_fails),
           cmocka_unit_test(an_iteration_may_read_while_others_wait_to_extend),

@@ -449,6 +449,8 @@ static void members_are_not_lost(void **state)
 static struct {
     sem_t inside, written;
     atomic_int extender; /* its number */
+    pthread_t thread[3];
+    bool has_waited; /* the call inside a call */
 } calls;
 
 /* Is in a call on the dataset until it has been written. */
@@ -467,48 +469,115 @@ static void *iterate(void *unused)
     return unused;
 }
 
-static void *extend(void *unused)
+static void *extend(void *dataset)
 {
     atomic_store(&calls.extender, gettid());
-    expect(sfs_extend(shared.dataset, (const uint64_t[]){PAIRS + 1}) == 0);
-    return unused;
+    expect(sfs_extend(dataset, (const uint64_t[]){PAIRS + 1}) == 0);
+    return dataset;
 }
 
-/* From inside a call on another dataset. */
-static int write_the_first(void *threads, const struct sfs_chunk_info *info)
+/* Returns when it waits for the calls on the dataset. */
+static void start_extending(pthread_t *thread, struct sfs_dataset *dataset)
 {
-    pthread_t *thread = threads;
-    static const int32_t values[PAIRS][2] = {{1, 2}};
-    (void)info;
-    start_thread(&thread[0], iterate, NULL);
-    sem_wait(&calls.inside);
-    start_thread(&thread[1], extend, NULL);
+    atomic_store(&calls.extender, 0);
+    start_thread(thread, extend, dataset);
     while (!atomic_load(&calls.extender))
         sched_yield();
     wait_until_it_sleeps(atomic_load(&calls.extender));
+}
+
+/* Is in a call on the first dataset from another thread, and another one waits to extend it. */
+static void begin_extending(void)
+{
+    start_thread(&calls.thread[0], iterate, NULL);
+    sem_wait(&calls.inside);
+    start_extending(&calls.thread[1], shared.dataset);
+}
+
+static void write_the_first(void)
+{
+    static const int32_t values[PAIRS][2] = {{1, 2}};
     expect(sfs_write(shared.dataset, &pairs, values) == 0);
+}
+
+/* From inside a call on another dataset. */
+static int write_the_first_beside(void *second, const struct sfs_chunk_info *info)
+{
+    (void)second;
+    (void)info;
+    begin_extending();
+    write_the_first();
     sem_post(&calls.written);
     return 1;
 }
 
-/* Who is in a call on one dataset does not wait for those that wait to extend another: others that
- * are in a call on that may wait for this one. */
-static void calls_inside_calls_do_not_wait_for_those_who_wait(void **state)
+static bool note_waiting(void *unused)
 {
-    (void)state;
+    (void)unused;
+    calls.has_waited |= !use_is_mine(&shared.dataset->use);
+    return false;
+}
+
+/* Which another thread waits to extend. */
+static int write_the_first_at_once(void *second, const struct sfs_chunk_info *info)
+{
+    (void)info;
+    begin_extending();
+    start_extending(&calls.thread[2], second);
+    sfs_set_interrupt(note_waiting, NULL);
+    write_the_first();
+    sfs_set_interrupt(NULL, NULL);
+    expect(!calls.has_waited);
+    sem_post(&calls.written);
+    return 1;
+}
+
+/* As long as the call inside a call waits, the other one ends, and then the dataset is extended. */
+static bool let_it_be_extended(void *unused)
+{
+    (void)unused;
+    if (calls.has_waited || use_is_mine(&shared.dataset->use))
+        return false;
+    calls.has_waited = true;
+    sem_post(&calls.written);
+    pthread_join(calls.thread[0], NULL);
+    pthread_join(calls.thread[1], NULL);
+    return false;
+}
+
+static int write_the_first_later(void *second, const struct sfs_chunk_info *info)
+{
+    (void)second;
+    (void)info;
+    begin_extending();
+    sfs_set_interrupt(let_it_be_extended, NULL);
+    write_the_first();
+    sfs_set_interrupt(NULL, NULL);
+    expect(calls.has_waited);
+    if (calls.has_waited)
+        return 1;
+    sem_post(&calls.written);
+    pthread_join(calls.thread[0], NULL);
+    pthread_join(calls.thread[1], NULL);
+    return 1;
+}
+
+/* Iterates over a second dataset; from inside of that, what is called writes to the first one. n: threads left. */
+static void iterate_over_second(sfs_chunk_function call, size_t n)
+{
     static const int32_t values[PAIRS][2];
-    pthread_t thread[2];
     uint64_t dims[1];
     create_pairs(false);
     struct sfs_dataset *second = add_pairs("/y", false);
+    calls.has_waited = false;
     assert_int_equal(sem_init(&calls.inside, 0, 0), 0);
     assert_int_equal(sem_init(&calls.written, 0, 0), 0);
     assert_int_equal(sfs_write(shared.dataset, &pairs, values), 0);
     assert_int_equal(sfs_write(second, &pairs, values), 0);
     alarm(MOST_SECONDS);
-    assert_int_equal(sfs_chunk_iterate(second, write_the_first, thread), 1);
-    for (size_t i = 0; i < COUNT(thread); i++)
-        pthread_join(thread[i], NULL);
+    assert_int_equal(sfs_chunk_iterate(second, call, second), 1);
+    for (size_t i = 0; i < n; i++)
+        pthread_join(calls.thread[i], NULL);
     alarm(0);
     assert_int_equal(atomic_load(&shared.failures), 0);
     sfs_dataset_dims(shared.dataset, dims);
@@ -520,8 +589,32 @@ static void calls_inside_calls_do_not_wait_for_those_who_wait(void **state)
     assert_int_equal(sfs_close(shared.file), 0);
 }
 
+/* Who is in a call on one dataset does not wait for those that wait to extend another, without end: others that
+ * are in a call on that may wait for this one. */
+static void calls_inside_calls_do_not_wait_for_those_who_wait(void **state)
+{
+    (void)state;
+    iterate_over_second(write_the_first_beside, 2);
+}
+
+/* And not at all if these surely may wait for it. */
+static void calls_that_are_waited_for_do_not_wait(void **state)
+{
+    (void)state;
+    iterate_over_second(write_the_first_at_once, 3);
+}
+
+/* Else they wait for some time: many of them do not keep others from extending it. */
+static void calls_inside_calls_let_others_extend(void **state)
+{
+    (void)state;
+    iterate_over_second(write_the_first_later, 0);
+}
+
 TEST_MAIN(cmocka_unit_test(threads_do_not_lose_each_others_elements),
           cmocka_unit_test(parts_of_elements_are_not_lost),
           cmocka_unit_test(what_becomes_defined_is_not_lost),
           cmocka_unit_test(members_are_not_lost),
-          cmocka_unit_test(calls_inside_calls_do_not_wait_for_those_who_wait))
+          cmocka_unit_test(calls_inside_calls_do_not_wait_for_those_who_wait),
+          cmocka_unit_test(calls_that_are_waited_for_do_not_wait),
+          cmocka_unit_test(calls_inside_calls_let_others_extend))
