@@ -8,6 +8,7 @@
 
 #include "common/acl.h"
 #include "common/io.h"
+#include "common/mounts.h"
 #include "store/private.h"
 
 static const char signature[] = "\x89HDF\r\n\x1a\n";
@@ -41,10 +42,10 @@ static bool is_own(const struct store *store, const struct stat *own, const stru
 static const char *whats_against(const struct store *store, const struct store_found *found,
                                  const struct stat *own)
 {
-    struct audience audience = audience_of(store, own, found->st.st_uid, S_IWOTH);
+    uid_t owner = mounts_owner(found->fd, &found->st);
+    struct audience audience = audience_of(store, own, owner, S_IWOTH);
     bool for_others = store->reach.allowed.for_others;
-    return own->st_uid != found->st.st_uid && own->st_uid != 0
-               ? "it is not of the owner of the HDF5 file"
+    return own->st_uid != owner && own->st_uid != 0 ? "it is not of the owner of the HDF5 file"
            : for_others && !audience_may(&audience, &found->st, S_IWGRP, S_IWOTH)
                ? "others would write what its owner does not let them write (allow_other)"
                : NULL;
@@ -99,8 +100,10 @@ static int judge_write(const struct store *store, const struct store_found *foun
     *why = is_own(store, own, found) ? "it is the HDF5 file itself, or belongs to it"
            : found->st.st_nlink != 1 ? "it has more names than one"
                                      : NULL;
-    for (size_t i = 0; i < n && !*why; i++)
+    for (size_t i = 0; i < n && !*why; i++) {
+        own[i].st_uid = store_owner(store, &own[i]);
         *why = whats_against(store, found, &own[i]);
+    }
     if (!*why && !writers_may(store, found))
         *why = "who may write the HDF5 file may not write it, or find it in its folder";
     return *why ? -EPERM : 0;
