@@ -61,6 +61,16 @@ static bool may_find(const struct audience *writers, int fd, const struct store_
     return may;
 }
 
+/* Whether the same users may write it, of whom owner, group, mode and ACL tell. */
+static bool has_same_writers(const struct store *store, const struct stat *own,
+                             const struct store_found *found)
+{
+    struct stat st;
+    return fstat(found->fd, &st) == 0 && own->st_mode == st.st_mode && own->st_gid == st.st_gid &&
+           store_owner(store, own) == mounts_owner(found->fd, &st) &&
+           acl_is_same(store->fd, own, found->fd, &st);
+}
+
 /* Whoever may write the HDF5 file, by its mode or ACL, chooses the names in it: of files that he may write, and find in
  * its folder. */
 static bool writers_may(const struct store *store, const struct store_found *found)
@@ -75,7 +85,8 @@ static bool writers_may(const struct store *store, const struct store_found *fou
                                      .group = own.st_gid};
     bool are_there = writers.has_others || writers.has_group;
     bool may = !are_there ||
-               (audience_may(&writers, &found->st, S_IWGRP, S_IWOTH) &&
+               ((audience_may(&writers, &found->st, S_IWGRP, S_IWOTH) ||
+                 has_same_writers(store, &own, found)) &&
                 may_find(&writers, folder, found) && may_find(&writers, store->name_folder, found));
     if (folder >= 0)
         close(folder);
