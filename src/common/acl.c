@@ -8,6 +8,7 @@
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/xattr.h>
 
 #define NAME      "system.posix_acl_access"
@@ -94,6 +95,16 @@ bool acl_names_writer(int fd, const struct stat *st)
         found = (tag_of(&acl, i) == ACL_USER || tag_of(&acl, i) == ACL_GROUP) &&
                 rights_of(&acl, i) & S_IWOTH;
     return found;
+}
+
+bool acl_is_same(int a, const struct stat *st_a, int b, const struct stat *st_b)
+{
+    struct acl of_a, of_b;
+    read_acl(a, st_a, &of_a);
+    read_acl(b, st_b, &of_b);
+    return of_a.n >= 0 && of_a.n == of_b.n &&
+           (of_a.n == 0 || memcmp(of_a.stored.entry, of_b.stored.entry,
+                                  (size_t)of_a.n * sizeof(*of_a.stored.entry)) == 0);
 }
 
 /* An entry that names the user decides; else those of his groups, if there are any; else others'. */

@@ -22,6 +22,9 @@ void acl_narrow(int fd, struct stat *st);
 /* Whether a user or group that it names may write. */
 bool acl_names_writer(int fd, const struct stat *st);
 
+/* Whether two files have the same one, or none. */
+bool acl_is_same(int a, const struct stat *st_a, int b, const struct stat *st_b);
+
 /* Whether a user who is not the owner may write, by the ACL or the mode. is_member: of a group; it
  * is asked only where that decides. */
 bool acl_lets_write(int fd, const struct stat *st, uid_t user, bool (*is_member)(uid_t, gid_t));

@@ -62,6 +62,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     else if (!series_is_address(dataset->address))
         hdf5_dataset_close(dataset->file->hdf5, dataset->address);
     hdf5_info_free(&dataset->info);
+    free(dataset->raw_names);
     hdf5_segments_free(dataset->storage.n_segments, dataset->storage.segments);
     slots_free(dataset->slots);
     use_destroy(&dataset->use);
@@ -219,8 +220,10 @@ static int open_header(struct sfs_dataset *dataset, struct why *why)
         return error;
     error = hdf5_dataset_open(file->hdf5, dataset->address, &dataset->info, &dataset->storage);
     for (size_t i = 0; !error && i < dataset->storage.n_segments; i++)
-        dataset->segment_bytes += sizeof(*dataset->storage.segments) + SEGMENT_NAME_BYTES +
-                                  strlen(dataset->storage.segments[i].name);
+        dataset->segment_bytes += sizeof(*dataset->storage.segments) + sizeof(*dataset->raw_names) +
+                                  SEGMENT_NAME_BYTES + strlen(dataset->storage.segments[i].name);
+    if (!error)
+        error = external_files_list(dataset);
     if (!error && dataset->info.layout == SFS_VIRTUAL)
         error = virtual_open(dataset, NULL, &dataset->virtual);
     if (!error && dataset->info.layout == SFS_VIRTUAL && !dataset->virtual && !file->follows)

@@ -44,7 +44,11 @@ struct sfs_dataset {
     char *path;
     struct sfs_dataset_info info;
     struct hdf5_storage storage; /* of a dense one */
-    _Atomic uint64_t raw_state;  /* of its external files (external_files_changed.c) */
+    /* Its external files, by external_files_changed.c: */
+    const char **raw_names; /* of the segments, each once */
+    size_t n_raw_names;
+    _Atomic uint64_t raw_state;
+    _Atomic uint64_t raw_looked; /* when that was due last (clock_now) */
     size_t segment_bytes;        /* of memory that the list of its external files takes */
     struct layout layout;        /* unless its type has pointers and it is dense */
     struct cache_dataset *cache; /* the same */
@@ -208,7 +212,12 @@ int file_attributes(struct sfs_file *file, uint64_t address, struct sfs_attribut
 int file_dataset(struct sfs_file *file, uint64_t address, const char *path,
                  struct sfs_dataset **dataset, struct why *why);
 
-/* external_files_changed.c: what is read from now on of a dataset with external raw data is what its files have. */
+/* external_files_changed.c: the names of external files, once the storage of a dataset is known, which has them: 0 or
+ * -ENOMEM. */
+int external_files_list(struct sfs_dataset *dataset);
+
+/* The same: what is read from now on of a dataset with external raw data is what its files have; what they had a tenth
+ * of a second ago if there are many, or they are written through mappings. */
 void external_files_look_at(struct sfs_dataset *dataset);
 
 /* Until the end of the block the file may be changed, under the exclusive lock; or writing.error

@@ -168,6 +168,7 @@ static int open_source(struct virtual *virtual, const struct mapping *mapping, u
     return error;
 }
 
+/* A source that cannot be opened keeps no other from it. */
 static int open_sources(struct virtual *virtual, const struct box *box, unsigned *left_parts,
                         int depth)
 {
@@ -178,10 +179,12 @@ static int open_sources(struct virtual *virtual, const struct box *box, unsigned
     for (size_t i = 0; i < touched.n && !error; i++) {
         const struct mapping *mapping = touched.mapping[i];
         uint64_t end = mapping_blocks_end(mapping, box);
-        for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++)
+        for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++) {
             error = take_part(left_parts)
                         ? open_source(virtual, mapping, block, box, left_parts, depth)
                         : -E2BIG;
+            error = error == -E2BIG || error == -EINTR ? error : 0;
+        }
     }
     touched_free(&touched);
     return error;

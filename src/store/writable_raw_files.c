@@ -8,6 +8,7 @@
 
 #include "common/acl.h"
 #include "common/io.h"
+#include "common/mounts.h"
 #include "store/private.h"
 
 static const char signature[] = "\x89HDF\r\n\x1a\n";
@@ -41,10 +42,10 @@ static bool is_own(const struct store *store, const struct stat *own, const stru
 static const char *whats_against(const struct store *store, const struct store_found *found,
                                  const struct stat *own)
 {
-    struct audience audience = audience_of(store, own, found->st.st_uid, S_IWOTH);
+    uid_t owner = mounts_owner(found->fd, &found->st);
+    struct audience audience = audience_of(store, own, owner, S_IWOTH);
     bool for_others = store->reach.allowed.for_others;
-    return own->st_uid != found->st.st_uid && own->st_uid != 0
-               ? "it is not of the owner of the HDF5 file"
+    return own->st_uid != owner && own->st_uid != 0 ? "it is not of the owner of the HDF5 file"
            : for_others && !audience_may(&audience, &found->st, S_IWGRP, S_IWOTH)
                ? "others would write what its owner does not let them write (allow_other)"
                : NULL;
@@ -58,6 +59,16 @@ static bool may_find(const struct audience *writers, int fd, const struct store_
     bool may = !is_below || audience_find_below(writers, &folder, found->path, &found->st) == 0;
     free(folder.path);
     return may;
+}
+
+/* Whether the same users may write it, of whom owner, group, mode and ACL tell. */
+static bool has_same_writers(const struct store *store, const struct stat *own,
+                             const struct store_found *found)
+{
+    struct stat st;
+    return fstat(found->fd, &st) == 0 && own->st_mode == st.st_mode && own->st_gid == st.st_gid &&
+           store_owner(store, own) == mounts_owner(found->fd, &st) &&
+           acl_is_same(store->fd, own, found->fd, &st);
 }
 
 /* Whoever may write the HDF5 file, by its mode or ACL, chooses the names in it: of files that he may write, and find in
@@ -74,7 +85,8 @@ static bool writers_may(const struct store *store, const struct store_found *fou
                                      .group = own.st_gid};
     bool are_there = writers.has_others || writers.has_group;
     bool may = !are_there ||
-               (audience_may(&writers, &found->st, S_IWGRP, S_IWOTH) &&
+               ((audience_may(&writers, &found->st, S_IWGRP, S_IWOTH) ||
+                 has_same_writers(store, &own, found)) &&
                 may_find(&writers, folder, found) && may_find(&writers, store->name_folder, found));
     if (folder >= 0)
         close(folder);
@@ -99,8 +111,10 @@ static int judge_write(const struct store *store, const struct store_found *foun
     *why = is_own(store, own, found) ? "it is the HDF5 file itself, or belongs to it"
            : found->st.st_nlink != 1 ? "it has more names than one"
                                      : NULL;
-    for (size_t i = 0; i < n && !*why; i++)
+    for (size_t i = 0; i < n && !*why; i++) {
+        own[i].st_uid = store_owner(store, &own[i]);
         *why = whats_against(store, found, &own[i]);
+    }
     if (!*why && !writers_may(store, found))
         *why = "who may write the HDF5 file may not write it, or find it in its folder";
     return *why ? -EPERM : 0;

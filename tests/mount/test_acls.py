@@ -190,6 +190,31 @@ def test_raw_data_that_others_have_chosen(mounts, path, rights, bits, may):
     assert (raw.read_bytes() != bytes(60)) is may
 
 
+OF_ONE = f"u::rw,u:{NOBODY}:rw,g::r,m::rw,o::r"
+
+
+@pytest.mark.parametrize("acl, group, may", [
+    (OF_ONE, DAEMON, True),
+    (OF_ONE, USER, False),
+    (OF_ONE.replace(f"u:{NOBODY}", f"u:{USER}"), DAEMON, False),
+    (OF_ONE.replace("o::r", "o::-"), DAEMON, False),
+])
+def test_raw_data_that_the_same_users_may_write(mounts, path, acl, group, may):
+    """As owner, group, mode and ACL are those of the HDF5 file."""
+    raw = path.parent / "r.raw"
+    make(path, [("r.raw", 0, 60)], (3, 2, 5), name="raw")
+    raw.write_bytes(bytes(60))
+    os.chown(raw, USER, group)
+    set_acl(raw, acl)
+    set_acl(path, OF_ONE)
+    mount = mounts(path, "rw", expect_log=True)
+    if may:
+        put(mount / "raw/frames/1.raw", 0, b"1" * 20)
+    else:
+        fails(errno.EIO, put, mount / "raw/frames/1.raw", 0, b"1" * 20)
+    assert (raw.read_bytes() != bytes(60)) is may
+
+
 # Files beside it
 
 

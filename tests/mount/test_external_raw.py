@@ -3,13 +3,14 @@ import errno
 import json
 import os
 import subprocess
+import time
 
 import h5py
 import numpy as np
 import pytest
 
 import files
-from conftest import BUILD, let_in
+from conftest import BUILD, START_SECONDS, let_in
 from silent_fuse import silent
 from test_disk_errors import Failfs
 
@@ -94,6 +95,57 @@ def test_written_by_others(mounts, tmp_path, options):
         table = (mount / "table/table.csv").read_text()
         assert [line.split(",")[-1] for line in table.split()[-3:]] == [str(value)] * 3
         assert (mount / "table/table.csv").stat().st_size == len(table)
+
+
+SURE_SECONDS = 3.1  # after which the times of a file tell that it is as it was
+DUE_SECONDS = 0.1   # after which what is unchanged is read again nevertheless
+
+
+def make_tables(folder):
+    """One in a file, one in some files, one in very many, and one in two by turns."""
+    files_of = {"one": ["one"] * 1, "some": [f"some{i}" for i in range(20)],
+                "many": [f"many{i}" for i in range(300)], "turns": ["one", "some0"] * 150}
+    for name, raw in files_of.items():
+        for file in raw:
+            (folder / file).write_bytes(bytes(600))
+        make(folder / "x.h5", [(file, 0, 600 // len(raw)) for file in raw], (30, 20), "u1", name=name)
+    return folder / "x.h5", files_of
+
+
+def test_what_others_do_not_write_stays_in_the_cache(mounts, tmp_path):
+    path, names = make_tables(tmp_path)
+    mount = mounts(path, "ro,views=all")
+    time.sleep(SURE_SECONDS)
+
+    def misses():
+        return json.loads((mount / ".sparsefs/stats.json").read_text())["cache_misses"]
+
+    for name in names:
+        begin, before = time.monotonic(), misses()
+        for _ in range(200):
+            assert (mount / name / "frames/0.raw").read_bytes() == bytes(600)
+        assert misses() - before <= 2 + (time.monotonic() - begin) / DUE_SECONDS, name
+
+
+def test_written_by_others_in_many_files_or_by_mappings(mounts, tmp_path):
+    """Shown a little later; the times of a file that was mapped tell nothing of what is written after they were set."""
+    path, names = make_tables(tmp_path)
+    mount = mounts(path, "ro,views=all")
+    mapped = np.memmap(tmp_path / "one", "u1", "r+")
+    for value in 1, 2:
+        mapped[:] = value
+        for file in names["some"][1:] + names["many"]:
+            with open(tmp_path / file, "r+b") as raw:
+                raw.write(bytes([value]) * 600)
+        deadline = time.monotonic() + START_SECONDS
+        for name in "one", "some", "many":
+            at = -1 if name == "some" else 0
+            while (mount / name / "frames/0.raw").read_bytes()[at] != value:
+                assert time.monotonic() < deadline, name
+            table = mount / name / "table.csv"
+            while name != "one" and table.read_text().rstrip().split(",")[-1] != str(value):
+                assert time.monotonic() < deadline, name
+        time.sleep(SURE_SECONDS)
 
 
 def test_a_file_that_comes_later(mounts, tmp_path):

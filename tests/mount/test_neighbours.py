@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 import pytest
 
+import test_external_raw
 from conftest import BUILD, SPARSEFS, let_in, unmount
 from forging_fuse import forging
 from silent_fuse import silent
@@ -1118,6 +1119,28 @@ def test_owners_that_a_fuse_of_another_user_forges(mounts, path, tmp_path):
         mounts(fuse / "link", "ro,allow_other").unmount()
         for name in "x.h5", "x.h5.gz":
             mounts(fuse / name, "ro,allow_other,hdf5=inside").unmount()
+
+
+@pytest.mark.parametrize("user", [NOBODY, 0])
+def test_raw_data_that_a_forged_owner_does_not_let_write(mounts, path, tmp_path, user):
+    """An HDF5 file that another user's FUSE calls root's is his: it names no files of others to be written."""
+    allowed = path.with_name("allowed")
+    allowed.mkdir()
+    raw = allowed / "r.raw"
+    raw.write_bytes(bytes(60))
+    os.chown(raw, DAEMON, DAEMON)
+    made = test_external_raw.make(tmp_path / "made.h5", [(raw, 0, 60)], (3, 2, 5))
+    with forging(path.with_name("fuse"), user, {"x.h5": made.read_bytes()}) as fuse:
+        mount = mounts(fuse / "x.h5", "rw", f"external_files={allowed}", expect_log=True)
+        try:
+            if user == 0:
+                test_external_raw.put(mount / "d/frames/1.raw", 0, b"1" * 20)
+            else:
+                test_external_raw.fails(errno.EIO, test_external_raw.put, mount / "d/frames/1.raw", 0, b"1" * 20)
+                assert "it is not of the owner of the HDF5 file" in mount.log()
+        finally:  # else the FUSE does not end
+            mount.unmount()
+    assert (raw.read_bytes() != bytes(60)) is (user == 0)
 
 
 SWAP = """

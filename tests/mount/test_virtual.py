@@ -1,5 +1,6 @@
 """Virtual datasets, against h5py: all that is mapped, where it is mapped to, and what is missing."""
 import concurrent.futures
+import contextlib
 import errno
 import itertools
 import json
@@ -159,6 +160,34 @@ def test_reading_ahead_leads_from_source_to_source(mounts, tmp_path, is_nested):
     for i in range(4, 16):
         assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
     assert decoded(mount) == 16
+
+
+def is_open(mount, path):
+    """By the mount."""
+    folder = f"/proc/{mount.process.pid}/fd"
+    for fd in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(f"{folder}/{fd}") == str(path):
+                return True
+    return False
+
+
+def test_sources_behind_a_missing_one_are_opened_ahead(mounts, tmp_path):
+    """Frames of the second one begin with a part of a file that is not there."""
+    data = files.integers((16, 512, 512), "<u4")
+    layout = h5py.VirtualLayout(data.shape, "<u4")
+    write(tmp_path / "s0.h5", data[:8], chunks=(1, 512, 512), compression="gzip")
+    write(tmp_path / "s1.h5", data[8:], chunks=(1, 512, 512), compression="gzip")
+    layout[:8] = h5py.VirtualSource("s0.h5", "d", data[:8].shape)
+    layout[8:, :10] = h5py.VirtualSource("missing.h5", "d", (8, 10, 512))
+    layout[8:, 10:] = h5py.VirtualSource("s1.h5", "d", data[8:].shape)[:, 10:]
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5", "ro,direct_io,workers=2,missing=fill", expect_log=True)
+    deadline = time.monotonic() + START_SECONDS
+    while not is_open(mount, tmp_path / "s1.h5"):
+        assert time.monotonic() < deadline
+        for i in range(8):
+            assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
 
 
 def test_what_is_left_out_is_not_read_ahead(mounts, tmp_path):
