@@ -55,7 +55,7 @@ static bool add_file(const struct sfs_dataset *dataset, const char *name, time_t
                      uint64_t *state)
 {
     struct store_found found;
-    int error = store_find(dataset->file->store, STORE_RAW, name, &found);
+    int error = store_find(dataset->file->store, STORE_RAW_STATE, name, &found);
     *state = add(*state, (uint64_t)error);
     if (error)
         return true;

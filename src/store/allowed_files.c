@@ -118,21 +118,26 @@ static void add_from(struct folders *folders, const struct folders *own, const c
     add_opened(folders, walk.at, error);
 }
 
+static bool is_raw(enum store_lead lead)
+{
+    return lead == STORE_RAW || lead == STORE_RAW_STATE;
+}
+
 /* The folders named by libhdf5's environment variables: whoever runs the program has set and so
  * allowed them. External raw data have a single one, without a list. */
 static void add_prefixes(struct folders *folders, const struct folders *own, enum store_lead lead)
 {
     static const char origin[] = "${ORIGIN}";
-    const char *value = getenv(lead == STORE_RAW ? "HDF5_EXTFILE_PREFIX" : "HDF5_VDS_PREFIX");
+    const char *value = getenv(is_raw(lead) ? "HDF5_EXTFILE_PREFIX" : "HDF5_VDS_PREFIX");
     bool is_wanted = value && lead != STORE_LINK && lead != STORE_ANY_LINK;
     char *copy = is_wanted ? strdup(value) : NULL, *next = copy, *prefix;
     if (is_wanted && !copy)
         folders->error = -ENOMEM;
     while (next && folders->n < MOST_PREFIXES &&
-           (prefix = lead == STORE_RAW ? next : strsep(&next, ":"))) {
+           (prefix = is_raw(lead) ? next : strsep(&next, ":"))) {
         size_t n = sizeof(origin) - 1;
         bool is_relative = strncmp(prefix, origin, n) == 0;
-        if (lead == STORE_RAW)
+        if (is_raw(lead))
             next = NULL;
         while (is_relative && prefix[n] == '/')
             n++;
@@ -238,13 +243,13 @@ static int judge(const struct store *store, const struct folders *folders, enum 
     }
     if (!error)
         error = check_shown(store, folders, path, &found->st);
-    if (!error && store->reach.allowed.is_of_root && lead != STORE_RAW && !found->is_roots)
+    if (!error && store->reach.allowed.is_of_root && !is_raw(lead) && !found->is_roots)
         error = -EKEYREJECTED;
     found->path = error ? NULL : path;
     found->fd = fd;
     if (error)
         free(path);
-    else
+    else if (lead != STORE_RAW_STATE)
         note_mode(store, folders, path, &found->st);
     return error;
 }
@@ -312,7 +317,7 @@ static int search(struct search *search, size_t n, const char *name, struct stor
         int error = try_name(search, -1, name, found);
         if (!is_absent(error))
             return error;
-        name = search->lead == STORE_RAW || search->lead == STORE_AS_IT_IS ? "" : place_entry(name);
+        name = is_raw(search->lead) || search->lead == STORE_AS_IT_IS ? "" : place_entry(name);
     }
     for (size_t i = 0; i < n && *name; i++) {
         int error = try_name(search, search->folders->folder[i].fd, name, found);

@@ -254,7 +254,8 @@ enum store_lead {
     STORE_ANY_LINK, /* allowed to lead anywhere */
     STORE_SOURCE,
     STORE_RAW,
-    STORE_AS_IT_IS, /* a source by the path that libhdf5 has made of it, and no other */
+    STORE_RAW_STATE, /* the same, of which nothing is read: a copy may have any mode */
+    STORE_AS_IT_IS,  /* a source by the path that libhdf5 has made of it, and no other */
 };
 
 /* What is allowed. */
