@@ -431,7 +431,7 @@ def test_in_the_background(disk, tmp_path, end):
             os.fsync(fd)  # from now on the frame is committed although it is open
             disk.fail()
             assert os.pwrite(fd, noise(2), 0) == FRAME_BYTES
-            wait_for(mount, os.strerror(disk.error))
+            wait_for(mount, f"could not be committed: {os.strerror(disk.error)}")
             if end == "close":
                 fails_with(disk.error, os.close, os.dup(fd))
             else:

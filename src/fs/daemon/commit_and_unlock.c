@@ -101,12 +101,12 @@ void commits_in_background(struct commits *commits)
     end_commit(commits);
     if (!error)
         return;
-    log_loss("%s: what was written could not be committed: %s", sfs_path(commits->file),
-             strerror(-error));
     pthread_mutex_lock(&commits->lock);
     commits->failures++;
     commits->error = error;
     pthread_mutex_unlock(&commits->lock);
+    log_loss("%s: what was written could not be committed: %s", sfs_path(commits->file),
+             strerror(-error));
 }
 
 static void commit_regularly(void *commits)
