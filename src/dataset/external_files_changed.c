@@ -10,15 +10,17 @@
 
 #include "cache/cache.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "dataset/private.h"
 #include "store/store.h"
 
-#define FEW_FILES 8 /* that each opening looks at; more only if that is due */
-#define MOST_FILES                                                                                 \
-    256 /* that are looked at; if there are more they count as changed when that is due */
-#define DUE_NANOS 100000000u
-#define SURE_SECONDS                                                                               \
-    2 /* a file may be changed once more at the same time as this one shows, if that is later */
+/* Files that each opening looks at; and more, that are looked at if that is due. Still more count as changed then. */
+#define FEW_FILES  8
+#define MOST_FILES 256
+#define DUE_NANOS  100000000u
+
+/* A file may be changed once more at the same time as this one shows, if that is later. */
+#define SURE_SECONDS 2
 
 static int compare_names(const void *a, const void *b)
 {
@@ -44,31 +46,27 @@ int external_files_list(struct sfs_dataset *dataset)
     return 0;
 }
 
-static uint64_t add(uint64_t state, uint64_t number)
-{
-    state = (state ^ number) * 0x9e3779b97f4a7c15u;
-    return state ^ state >> 32;
-}
-
 /* Adds what tells one state of a file from another. Returns whether that is sure. */
 static bool add_file(const struct sfs_dataset *dataset, const char *name, time_t now,
                      uint64_t *state)
 {
     struct store_found found;
     int error = store_find(dataset->file->store, STORE_RAW_STATE, name, &found);
-    *state = add(*state, (uint64_t)error);
-    if (error)
+    if (error) {
+        const uint64_t numbers[] = {*state, (uint64_t)error};
+        *state = hash_keyed(numbers, sizeof(numbers));
         return true;
+    }
     const struct stat *st = &found.st;
-    const uint64_t numbers[] = {st->st_dev,
+    const uint64_t numbers[] = {*state,
+                                st->st_dev,
                                 st->st_ino,
                                 (uint64_t)st->st_size,
                                 (uint64_t)st->st_mtim.tv_sec,
                                 (uint64_t)st->st_mtim.tv_nsec,
                                 (uint64_t)st->st_ctim.tv_sec,
                                 (uint64_t)st->st_ctim.tv_nsec};
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
-        *state = add(*state, numbers[i]);
+    *state = hash_keyed(numbers, sizeof(numbers));
     bool is_sure =
         st->st_mtim.tv_sec + SURE_SECONDS < now && st->st_ctim.tv_sec + SURE_SECONDS < now;
     store_found_free(&found);

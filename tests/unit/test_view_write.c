@@ -1511,7 +1511,57 @@ static void who_writes_waits_for_who_replaces(void **state)
     close_model(&model);
 }
 
+static int count_call(void *n)
+{
+    ++*(unsigned *)n;
+    return 0;
+}
+
+static void end_call(void *unused)
+{
+    (void)unused;
+}
+
+static unsigned n_holds;
+
+static void *replace_while_written(void *views)
+{
+    static unsigned char content[6 * 7 * sizeof(uint16_t)];
+    static int error;
+    const struct view_hold hold = {.begin = count_call, .end = end_call, .context = &n_holds};
+    const struct view_content all = {
+        .bytes = content, .n = sizeof(content), .most_kept = MOST, .hold = &hold};
+    sfs_set_interrupt(is_given_up_waiting, NULL);
+    error = view_put(views, VIEW_RAW, 1, &all);
+    sfs_set_interrupt(NULL, NULL);
+    return &error;
+}
+
+/* Who writes may take any time: commits do not wait for that, nor does it count as time of the change. */
+static void who_replaces_waits_for_who_writes_before_it_holds(void **state)
+{
+    (void)state;
+    static struct model model;
+    struct view_turn turn;
+    pthread_t thread;
+    void *error;
+    create_model(&model, &kinds[1]);
+    n_holds = 0;
+    atomic_store(&beside.asked, 0);
+    assert_int_equal(view_begin_turn(model.views[0], (struct view_frames){1, 1}, false, &turn), 0);
+    start_thread(&thread, replace_while_written, model.views[1]);
+    pthread_join(thread, &error);
+    assert_int_equal(*(int *)error, -EINTR);
+    assert_int_equal(n_holds, 0);
+    view_end_turn(&turn);
+    atomic_store(&beside.asked, 0);
+    assert_int_equal(*(int *)replace_while_written(model.views[1]), 0);
+    assert_int_equal(n_holds, 1);
+    close_model(&model);
+}
+
 TEST_MAIN(cmocka_unit_test(csr_is_written_as_a_whole_whenever_it_is_interrupted),
+          cmocka_unit_test(who_replaces_waits_for_who_writes_before_it_holds),
           cmocka_unit_test(who_writes_waits_for_who_replaces),
           cmocka_unit_test(what_others_write_meanwhile_is_not_undone),
           cmocka_unit_test(views_show_what_was_written),
