@@ -1069,7 +1069,7 @@ int staging_apply_before_commit(struct staging *staging, const struct commits *c
     pthread_mutex_lock(&staging->lock);
     sync.close = staging->closes;
     DL_APPEND(staging->syncs, &sync);
-    while (!error && !sync.error && (staged = find_to_sync(staging, &sync))) {
+    while (!error && (staged = find_to_sync(staging, &sync))) {
         if (staged->ending == 0 && clock_has_come(&end))
             staged->is_closed = false; /* as above */
         else
