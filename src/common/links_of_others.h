@@ -6,8 +6,8 @@
 
 /* Whether the path, by which a file or folder was just opened, leads to it. A link of a user who is neither root
  * nor this one may only lead to one of his own (mounts_owner): he must not choose which other one is written, or shown
- * to others. 0: *user is the one whose links led to it, or 0; -EPERM: a link of *user leads to what is not his; -ESTALE:
- * it leads to another file by now; errors of open(2). */
+ * to others. 0: *user is the one whose links led to it, or 0; -EPERM: a link of *user leads to what is not his;
+ * -ESTALE: it leads to another file by now; errors of open(2). */
 int links_check(const char *path, const struct stat *opened, uid_t *user);
 
 #endif
