@@ -1898,6 +1898,30 @@ def test_a_sync_that_waits_for_what_was_closed_is_interrupted(mounts, tmp_path, 
     do(f"{BUILD}/sparsectl check {path}")
 
 
+def test_a_sync_tells_what_was_lost_and_commits_the_rest(mounts, tmp_path):
+    """A frame that shares its chunks with another cannot be emptied if the last one is damaged."""
+    path = tmp_path / "shared.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        shared = file.create_dataset("d", (2, 1 << 16, 1024), "u1", chunks=(2, 128, 1024), compression=9)
+        shared[:] = 7
+        last = shared.id.get_chunk_info(shared.id.get_num_chunks() - 1)
+        file["beside"] = np.zeros((2, 5, 2), "u1")
+    with open(path, "r+b") as file:
+        file.seek(last.byte_offset)
+        file.write(bytes(last.size))
+    mount = mounts(path, "rw,threads=2,cache_size=16M,commit_interval=0", expect_log=True)
+    (mount / "beside/frames/1.raw").write_bytes(bytes(range(10)))
+    os.close(os.open(mount / "d/frames/0.raw", os.O_WRONLY | os.O_TRUNC))
+    while json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_encoded"] == 0:  # it is being applied
+        pass
+    directory = os.open(mount.root, os.O_RDONLY)
+    with refused(errno.EIO):
+        os.fsync(directory)
+    os.close(directory)
+    kill(mount)
+    assert (mounts(path, expect_log=True) / "beside/frames/1.raw").read_bytes() == bytes(range(10))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may hold the kernel")
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_who_lists_a_directory_holds_up_nobody(mounts, tmp_path, kind):
