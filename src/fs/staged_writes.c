@@ -2,8 +2,6 @@
 #include "fs/staged_writes.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -12,84 +10,10 @@
 #include "common/hash.h"
 #include "common/interrupt.h"
 #include "common/log.h"
-#include "fs/staged_content.h"
+#include "fs/staged_private.h"
 #include "fs/staging_limit.h"
 
-/* The kernel announces the last close before close(2) returns. A reader that has waited for so long
- * assumes that another descriptor is open. */
-#define PATIENCE_NANOS 5000000000u
-
-/* longest wait of a reader for the answer to a close, which may wait for it */
-#define CLOSING_NANOS 2000000
-
 #define LOOK_NANOS 50000000 /* between two checks whether who waits is interrupted */
-
-struct staged_key {
-    uint64_t object; /* of the dataset */
-    uint64_t frame;
-    uint64_t view; /* an enum view_kind */
-};
-
-struct staged {
-    UT_hash_handle hh;
-    struct staged_key key;
-    const struct node *node;
-    struct views *views;
-    struct staged_writer *list;
-    unsigned writers;      /* in it */
-    unsigned users;        /* besides, that truncate it by name */
-    pthread_mutex_t order; /* held while something of it is applied, or read to begin with; taken
-                            * before the lock of the table */
-    bool is_in_work;       /* a selection that is just being applied */
-    atomic_bool waits;     /* something is to be applied; read without the lock */
-    bool is_new;           /* the frame is to come to be, */
-    bool is_refused;       /* but not by closing: something was refused */
-    bool is_staged;        /* a new content; of a dense view: truncated to nothing */
-    unsigned closing;      /* descriptors: nothing was written, and it is not answered yet */
-    bool is_looked_at;     /* meanwhile, at another view */
-    bool is_closed;        /* the same, and answered: it may be closed for good */
-    uint64_t close;        /* since which it is, or was until others gave up; or 0 */
-    unsigned ending;       /* writers that are closed for good, before what they leave is applied */
-    uint64_t head_written; /* of a dense view, truncated or new: header bytes, from the first on */
-    atomic_bool is_collected; /* of one: another program's file, as a new content; changes under
-                               * both locks */
-    bool applies;             /* the content is being applied, without the lock */
-    int failure;              /* of one that is no such file, as far as it was written; or 0 */
-    /* VIEW_DEFINED, once is_staged, or is_collected, the new content: */
-    bool is_written;  /* not just truncated to nothing */
-    uint64_t version; /* change counter, always odd */
-    struct content content;
-    uint64_t most_bytes; /* of a selection; known to who has entered */
-};
-
-struct staged_writer {
-    struct staged *staged;
-    struct staged_writer *prev, *next; /* of the same view */
-    bool has_part;                     /* of the content, something was written by this one */
-    atomic_int lost; /* and others have brought about that it was forgotten: the error that is to be
-                      * told; or 0; read without the lock */
-};
-
-/* A sync that waits for what was closed. */
-struct staged_sync {
-    struct staged_sync *prev, *next;
-    const struct commits *commits; /* NULL: of all files */
-    uint64_t close;                /* the last one before it */
-    int error;                     /* what it waited for is lost */
-};
-
-struct staging {
-    struct nodes *nodes;
-    struct staging_limit *limit; /* NULL: nothing is collected */
-    bool sparsify;
-    pthread_mutex_t lock; /* guards what follows; nothing is read or applied under it */
-    struct staged *table;
-    pthread_cond_t changed; /* `waits` or `closing` of an entry */
-    uint64_t version;       /* the last version given */
-    uint64_t closes;        /* that were answered, of those that `closing` counts */
-    struct staged_sync *syncs;
-    atomic_uint waiting; /* in the table; may be read without the lock */
-};
 
 int staging_create(struct nodes *nodes, struct staging **out)
 {
@@ -374,8 +298,7 @@ static int try_collected(struct staging *staging, struct staged *staged,
     return error;
 }
 
-/* As interrupt_wait, for a condition with the monotonic clock. */
-static int wait_for_change(struct staging *staging)
+int staging_wait(struct staging *staging)
 {
     const struct timespec look = clock_in(LOOK_NANOS);
     (void)pthread_cond_timedwait(&staging->changed, &staging->lock, &look);
@@ -389,7 +312,7 @@ static int find_to_begin(struct staging *staging, const struct node *node, enum 
     int error = 0;
     while (!error && (*staged = find(staging, node, view, frame)) && (*staged)->failure &&
            (*staged)->applies)
-        error = wait_for_change(staging);
+        error = staging_wait(staging);
     return error;
 }
 
@@ -551,14 +474,6 @@ static void leave_for_good(struct staging *staging, struct staged *staged, unsig
         destroy(staging, staged);
 }
 
-/* Whether a sync is to contain what was closed first by that close. */
-static bool is_synced_by(const struct staged *staged, uint64_t close,
-                         const struct staged_sync *sync)
-{
-    return close > 0 && close <= sync->close &&
-           (!sync->commits || staged->node->mounted->commits == sync->commits);
-}
-
 /* By closing for good: an error is told to the syncs that wait for it, as there is nobody else. */
 static int apply_last(struct staging *staging, struct staged *staged,
                       const struct staged_writer *told, bool *changed)
@@ -567,7 +482,7 @@ static int apply_last(struct staging *staging, struct staged *staged,
     uint64_t close = staged->close;
     int error = apply(staging, staged, told, changed);
     DL_FOREACH (staging->syncs, sync) {
-        if (error && is_synced_by(staged, close, sync))
+        if (error && staging_is_synced_by(staged, close, sync))
             sync->error = error == -EINTR ? -EIO : error;
     }
     return error;
@@ -959,123 +874,4 @@ bool staging_read(struct staging *staging, const struct node *node, struct stage
     }
     pthread_mutex_unlock(&staging->lock);
     return is_staged;
-}
-
-/* Whether another view, or (itself) that one, or (VIEW_KINDS) all of a dataset, shows what is
- * staged. */
-static bool is_shown_by(const struct staged *staged, const struct node *node, enum view_kind view,
-                        uint64_t frame, bool itself)
-{
-    const struct staged_key *key = &staged->key;
-    bool is_of_frame = key->view < VIEW_STACK_RAW && view < VIEW_STACK_RAW;
-    return key->object == node->object && (!is_of_frame || key->frame == frame) &&
-           (itself || key->view != view || key->frame != frame);
-}
-
-/* One of those that are being closed, or (closed) were closed and may have been so for good. */
-static struct staged *find_closed(const struct staging *staging, const struct node *node,
-                                  enum view_kind view, uint64_t frame, bool itself, bool closed)
-{
-    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
-        if ((closed ? staged->is_closed : staged->closing > 0) &&
-            is_shown_by(staged, node, view, frame, itself))
-            return staged;
-    return NULL;
-}
-
-/* A selection that is just being applied: half of it would be seen. */
-static bool is_any_in_work(const struct staging *staging, const struct node *node,
-                           enum view_kind view, uint64_t frame, bool itself)
-{
-    for (const struct staged *staged = staging->table; staged; staged = staged->hh.next)
-        if (staged->is_in_work && is_shown_by(staged, node, view, frame, itself))
-            return true;
-    return false;
-}
-
-bool staging_is_applied(struct staging *staging, const struct node *node, enum view_kind view,
-                        uint64_t frame, bool itself)
-{
-    if (!staging || atomic_load(&staging->waiting) == 0)
-        return true;
-    pthread_mutex_lock(&staging->lock);
-    bool is_applied = !is_any_in_work(staging, node, view, frame, itself) &&
-                      !find_closed(staging, node, view, frame, itself, false) &&
-                      !find_closed(staging, node, view, frame, itself, true);
-    pthread_mutex_unlock(&staging->lock);
-    return is_applied;
-}
-
-/* The lock must be held; it is dropped meanwhile. */
-static void wait_for_answers(struct staging *staging, const struct node *node, enum view_kind view,
-                             uint64_t frame, bool itself)
-{
-    const struct timespec end = clock_in(CLOSING_NANOS);
-    while (find_closed(staging, node, view, frame, itself, false))
-        if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT)
-            return;
-}
-
-static void wait_for_releases(struct staging *staging, const struct node *node, enum view_kind view,
-                              uint64_t frame, bool itself)
-{
-    const struct timespec end = clock_in(PATIENCE_NANOS);
-    struct staged *staged;
-    while ((staged = find_closed(staging, node, view, frame, itself, true)))
-        if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT &&
-            (staged = find_closed(staging, node, view, frame, itself, true)))
-            staged->is_closed = false; /* it is open still: no other request waits for it */
-}
-
-void staging_apply_closed(struct staging *staging, const struct node *node, enum view_kind view,
-                          uint64_t frame, bool itself)
-{
-    pthread_mutex_lock(&staging->lock);
-    while (is_any_in_work(staging, node, view, frame, itself))
-        pthread_cond_wait(&staging->changed, &staging->lock);
-    wait_for_answers(staging, node, view, frame, itself);
-    wait_for_releases(staging, node, view, frame, itself);
-    while (is_any_in_work(staging, node, view, frame, itself)) /* in one of these */
-        pthread_cond_wait(&staging->changed, &staging->lock);
-    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
-        if (staged->closing > 0 && is_shown_by(staged, node, view, frame, itself))
-            staged->is_looked_at = true;
-    pthread_mutex_unlock(&staging->lock);
-}
-
-/* ---- Before a commit ---- */
-
-bool staging_any_waits(const struct staging *staging)
-{
-    return staging && atomic_load(&staging->waiting) > 0;
-}
-
-/* One that may have been closed for good, or has been. */
-static struct staged *find_to_sync(const struct staging *staging, const struct staged_sync *sync)
-{
-    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
-        if ((staged->is_closed || staged->ending > 0) && !staged->is_written &&
-            is_synced_by(staged, staged->close, sync))
-            return staged;
-    return NULL;
-}
-
-int staging_apply_before_commit(struct staging *staging, const struct commits *commits)
-{
-    const struct timespec end = clock_in(PATIENCE_NANOS);
-    struct staged_sync sync = {.commits = commits};
-    struct staged *staged;
-    int error = 0;
-    pthread_mutex_lock(&staging->lock);
-    sync.close = staging->closes;
-    DL_APPEND(staging->syncs, &sync);
-    while (!error && (staged = find_to_sync(staging, &sync))) {
-        if (staged->ending == 0 && clock_has_come(&end))
-            staged->is_closed = false; /* as above */
-        else
-            error = wait_for_change(staging);
-    }
-    DL_DELETE(staging->syncs, &sync);
-    pthread_mutex_unlock(&staging->lock);
-    return error ? error : sync.error;
 }

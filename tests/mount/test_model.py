@@ -158,7 +158,7 @@ def test_truncating_a_selection_by_name_counts_at_once(points):
         assert (points / "npy/000003.npy").read_bytes()[-4800:] == bytes(4800)
 
 
-PATIENCE = 5  # seconds that who looks at a file waits for who closes it at most (staged_writes.c)
+PATIENCE = 5  # seconds that who looks at a file waits for who closes it at most (staged_waits.c)
 
 
 def is_in_pread(thread, fd, at):
