@@ -37,16 +37,18 @@ build_into build
 PATH=$top/build:$PATH
 
 if [ -n "$file" ]; then
-    mountpoint=$(mktemp -d "${TMPDIR:-/tmp}/sparsefs-XXXXXX")
+    mountpoint=$(realpath -- "$(mktemp -d "${TMPDIR:-/tmp}/sparsefs-XXXXXX")")
     trap 'rmdir "$mountpoint" 2>/dev/null || true' EXIT # it is empty if the file cannot be mounted
     run sparsefs -o ro "$file" "$mountpoint"
     trap - EXIT
     run ls "$mountpoint"
     # The datasets with the most frames are what people look for; first of all, and before its
-    # members, a series.
-    dataset=$(find "$mountpoint" -path "$mountpoint/.sparsefs" -prune -o -name dataset.json -print |
-        head -200 | while read -r json; do
-            printf '%s %s\n' "$(sed -n 's/^  "frames": \([0-9]*\),$/\1/p' "$json")" "${json%/*}"
+    # members, a series. Not those with a newline in their names, which are lines of others' making.
+    newline='
+'
+    dataset=$(LC_ALL=C find "$mountpoint" \( -path "$mountpoint/.sparsefs" -o -name "*$newline*" \) -prune -o \
+        -name dataset.json -print | head -200 | while IFS= read -r json; do
+            printf '%s %s\n' "$(sed -n -e 's/^  "frames": \([0-9]*\),$/\1/p' -- "$json")" "${json%/*}"
         done | LC_ALL=C sort -k1,1nr -k2 | head -1 | cut -d' ' -f2-)
     if [ -n "$dataset" ]; then
         run ls "$dataset"

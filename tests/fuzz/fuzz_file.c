@@ -125,7 +125,7 @@ static const char *copy_of(const char *path)
     if (!copy[0])
         snprintf(copy, sizeof(copy), "/dev/shm/fuzz-%d.h5", (int)getpid());
     int from = open(path, O_RDONLY | O_CLOEXEC);
-    int to = open(copy, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int to = open(copy, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     require(from >= 0 && to >= 0 && fstat(from, &st) == 0);
     require(sendfile(to, from, NULL, (size_t)st.st_size) == st.st_size);
     close(from);

@@ -782,3 +782,17 @@ def test_quickstart_of_a_file_of_another_user(tmp_path):
         shown = [line for line in said.splitlines() if line.startswith("$ ") or "mount" in line]
         assert len(shown) > 4 and not set("".join(shown)) & set("\x1b\x07\u009b\u202e"), shown
         assert mountpoint.stat().st_dev != (tmp_path / "victim").stat().st_dev == tmp_path.stat().st_dev
+
+
+def test_quickstart_of_names_that_are_options(tmp_path):
+    """The second line of such a name would be an option of sed, which writes to the file that the rest of it names."""
+    mine, evil = tmp_path / "mine", tmp_path / "evil"
+    mine.write_text("mine")
+    evil.mkdir()
+    (evil / "dataset.json").symlink_to(mine)
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file[f"a\n-ew {evil}"] = np.zeros((40, 8, 8), "u2")
+        file["plain"] = np.zeros((4, 8, 8), "u2")
+    with quickstart(tmp_path, tmp_path / "f.h5") as (said, mountpoint):
+        assert f"$ ls {mountpoint}/plain\n" in said
+    assert mine.read_text() == "mine"
