@@ -7,6 +7,7 @@ must not have, with the checksum made right again, or which end at the boundary 
 Structures are found by their signatures and by the addresses of objects; fields as the HDF5 file
 format specification has them, in messages by what looks like a number of 8, 4 or 1 bytes. Nothing
 is random: the same libhdf5 makes the same files. There is no network, and no file of others."""
+import collections
 import functools
 import pathlib
 import struct
@@ -17,6 +18,7 @@ import h5py
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mount"))
+import rare  # noqa: E402
 import sparse_files  # noqa: E402
 
 BESIDE = np.arange(600, dtype="<u2").reshape(6, 10, 10)
@@ -29,7 +31,7 @@ FIELDS = {
     b"SNOD": [1, 1, 2, 8, 8, 4, 4, 8, 8, 8, 8, 4],
     b"GCOL": [1, 3, 8, 2, 2, 4, 8, 4, 4],
     b"FRHP": [1, 2, 2, 1, 4] + [8] * 12 + [2, 8, 8, 2, 2, 8, 2],
-    b"FHDB": [1, 8, 4, 4, 1, 1, 1, 1, 1, 8, 8],
+    b"FHDB": [1, 8, 4, 4],  # without a checksum that is found; else heap_block
     b"FHIB": [1, 8, 4, 8, 8, 8],
     b"BTHD": [1, 1, 4, 2, 2, 1, 1, 8, 2, 8],
     b"BTLF": [1, 1, 4, 4, 4, 8, 8],
@@ -54,14 +56,15 @@ SUPERBLOCKS = {  # from byte 8 on
 }
 CONTINUATION = 16
 MOST_OF_STRUCTURE = 700  # bytes in which its checksum is looked for
+HEAP_BLOCKS = [512 << n for n in range(8)]  # bytes of direct blocks of fractal heaps
+MOST_OF_KIND = 1200  # variants of one kind of structure in one file of rare ones
 
 
 # ---- Sound files ----
 
-def begin(path, **how):
+def begin(path, file):
     """A file with a dataset that nothing is done to, and a group for the rest. Returns the file and
     what stood in it at this time: the structures that are needed to get to that dataset."""
-    file = h5py.File(path, "w", **how)
     file["beside"] = BESIDE
     group = file.create_group("g")
     file.flush()
@@ -157,13 +160,19 @@ def sound_files(folder):
     for kind, add in PARTS.items():
         for version, how in FORMATS.items():
             path = folder / f"{kind}_{version}.h5"
-            file, group, before = begin(path, **how)
+            file, group, before = begin(path, h5py.File(path, "w", **how))
             add(group)
             file.close()
             yield path.stem, path.read_bytes(), before
+    for kind, (add, how) in rare.PARTS.items():
+        path = folder / f"{kind}.h5"
+        file, group, before = begin(path, rare.create(path, **how))
+        add(group)
+        file.close()
+        yield path.stem, path.read_bytes(), before
     if HAS_PAGES:
         path = folder / "paged.h5"
-        file, group, before = begin(path, libver="latest", fs_strategy="page", fs_persist=True)
+        file, group, before = begin(path, h5py.File(path, "w", libver="latest", fs_strategy="page", fs_persist=True))
         add_layouts(group)
         del group["chunked"]
         file.close()
@@ -186,11 +195,13 @@ def lookup3(data):
 
 
 class Structure:
-    """[begin, end) of a file, end being where its checksum stands, or None if it has none; fields:
-    (place, bytes) of each."""
+    """[begin, end) of a file, end being where its checksum stands, or None if it has none, unless that
+    stands inside, at sum_at, and is taken for 0 then; fields: (place, bytes) of each; messages: the kinds
+    of those in a block of a header."""
 
-    def __init__(self, kind, start, end, summed, fields):
+    def __init__(self, kind, start, end, summed, fields, sum_at=None, messages=()):
         self.kind, self.start, self.end, self.summed, self.fields = kind, start, end, summed, fields
+        self.sum_at, self.messages = sum_at, messages
 
 
 def u(content, at, size):
@@ -207,10 +218,10 @@ def placed(start, sizes, end):
     return fields
 
 
-def body_fields(content, start, end):
+def body_fields(content, start, end, most=24):
     """What may be the fields of a message."""
     fields, at = [], start
-    while at < end and len(fields) < 24:
+    while at < end and len(fields) < most:
         size = 1
         number = u(content, at, 8)
         if at + 8 <= end and (number == UNDEFINED or 0 < number < 2 * len(content)) and number & 0xFFFF:
@@ -249,12 +260,14 @@ def header_version_2(content, start):
     blocks = [("OHDR", start, first, end)]
     while blocks:
         name, block, at, end = blocks.pop()
+        kinds = []
         for kind, _, body, more in messages(content, at, end, 2, flags & 4):
             fields += more
+            kinds.append(kind)
             if kind == CONTINUATION:
                 place, size = u(content, body, 8), u(content, body + 8, 8)
                 blocks.append(("OCHK", place, place + 4, place + size - 4))
-        yield Structure(name, block, end, True, fields)
+        yield Structure(name, block, end, True, fields, messages=kinds)
         fields = []
 
 
@@ -263,12 +276,14 @@ def header_version_1(content, start):
     blocks = [(start, start + 16, start + 16 + u(content, start + 8, 4))]
     while blocks:
         block, at, end = blocks.pop()
+        kinds = []
         for kind, _, body, more in messages(content, at, end, 1):
             fields += more
+            kinds.append(kind)
             if kind == CONTINUATION:
                 place, size = u(content, body, 8), u(content, body + 8, 8)
                 blocks.append((place, place, place + size))
-        yield Structure("header", block, end, False, fields)
+        yield Structure("header", block, end, False, fields, messages=kinds)
         fields = []
 
 
@@ -288,6 +303,20 @@ def checksum_end(content, start):
     return None
 
 
+def heap_block(content, start):
+    """A direct block of a fractal heap: how long it is, and how its place in the heap is encoded, only the heap's
+    header says, so they are looked for by its checksum."""
+    kind = "FHDB"
+    for width in (2, 3, 4, 5, 8):
+        at = start + 13 + width
+        wanted = u(content, at, 4)
+        for end in (start + size for size in HEAP_BLOCKS if wanted and start + size <= len(content)):
+            if lookup3(content[start:at] + bytes(4) + content[at + 4:end]) == wanted:
+                fields = placed(start + 4, [1, 8, width], at) + body_fields(content, at + 4, end, 90)
+                return Structure(kind, start, end, True, fields, at)
+    return Structure(kind, start, None, False, placed(start + 4, FIELDS[kind.encode()], len(content)))
+
+
 def structures(content, headers):
     version = content[8]
     size = 44 if version >= 2 else 96
@@ -300,6 +329,9 @@ def structures(content, headers):
         yield from header_version_2(content, start)
     for signature, sizes in FIELDS.items():
         for start in find_all(content, signature):
+            if signature == b"FHDB":
+                yield heap_block(content, start)
+                continue
             summed = signature not in WITHOUT_CHECKSUM
             end = checksum_end(content, start) if summed else start + 4 + sum(sizes)
             fields = placed(start + 4, sizes, end or start + 4 + sum(sizes))
@@ -326,9 +358,11 @@ def extremes(now, size, content, start, others):
 def with_value(content, structure, at, size, value):
     bad = bytearray(content)
     bad[at:at + size] = value.to_bytes(size, "little")
+    if structure.sum_at:
+        bad[structure.sum_at:structure.sum_at + 4] = bytes(4)
     if structure.summed:
-        end = structure.end
-        bad[end:end + 4] = lookup3_now(bytes(bad[structure.start:end]))
+        end = structure.sum_at or structure.end
+        bad[end:end + 4] = lookup3_now(bytes(bad[structure.start:structure.end]))
     return bytes(bad)
 
 
@@ -339,7 +373,7 @@ def lookup3_now(data):
 def variants(folder):
     """(name, a function that makes the bytes, whether the dataset beside is to be read). What would be
     wrong in the same way with the same structure of another file is left out."""
-    seen = set()
+    seen, made = set(), collections.Counter()
     for name, content, before in sound_files(folder):
         headers = objects(folder / f"{name}.h5") if before else []
         found = list(structures(content, headers))
@@ -347,15 +381,17 @@ def variants(folder):
         boundaries = sorted({structure.start for structure in found} - {0})
         for structure in found:
             harmless = bool(before) and structure.start not in needed
+            kind = name, structure.kind
             others = [boundaries[0], headers[-1] if headers else boundaries[-1]]
             for at, size in structure.fields:
                 now = u(content, at, size)
                 for value in extremes(now, size, content, structure.start, others):
                     context = content[max(structure.start, at - 12):at + size + 4]
                     key = (structure.kind, context, size, value)
-                    if key in seen:
+                    if key in seen or (name in rare.PARTS and made[kind] == MOST_OF_KIND):
                         continue
                     seen.add(key)
+                    made[kind] += 1
                     yield (f"{name}-{structure.kind}-{structure.start}+{at - structure.start}"
                            f"-{value:x}",
                            functools.partial(with_value, content, structure, at, size, value),

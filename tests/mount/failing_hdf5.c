@@ -3,7 +3,8 @@
  * hang, when all of it has been written. Making one named write-ADDRESS or free-ADDRESS does what
  * code could do that has taken libhdf5's process over: 16 bytes of the file are changed, or freed.
  * A datatype with a first member named crash or hang does that when it is decoded; one named rest
- * only when elements are converted that are not all zero.
+ * only when elements are converted that are not all zero. An attribute of 64 bytes named doors is what try_doors.h
+ * finds there.
  */
 #include <dlfcn.h>
 #include <hdf5.h>
@@ -15,11 +16,13 @@
 #include <unistd.h>
 
 #include "hdf5/worker/channel.h"
+#include "try_doors.h"
 
 #define BLOCK ((size_t)16 << 20)
 #define MOST  4096 /* blocks: no limit has been met */
 #define FILES 64   /* descriptors that are tried: the one that is a socket */
 #define BYTES 16
+#define DOORS 64
 
 static herr_t allocate(void)
 {
@@ -90,6 +93,10 @@ __attribute__((visibility("default"))) herr_t H5Aread(hid_t attribute, hid_t typ
         raise(SIGSEGV);
     while (!strcmp(name, "hang"))
         ;
+    if (!strcmp(name, "doors") && H5Aget_storage_size(attribute) == DOORS) {
+        try_doors(buffer, DOORS);
+        return 0;
+    }
     return !strcmp(name, "allocate") ? allocate() : real(attribute, type, buffer);
 }
 

@@ -11,6 +11,7 @@ from conftest import TOP
 sys.path.insert(0, str(TOP / "tests/malformed"))
 import drive  # noqa: E402
 import make  # noqa: E402
+import rare  # noqa: E402
 
 FILES = 150
 JOBS = 2
@@ -37,7 +38,7 @@ def test_sample(tmp_path, mode):
 def test_sound_files_are_what_they_are_taken_for(tmp_path, mode):
     """The driver finds nothing in what nothing is wrong with, and something where there is."""
     sound = [(name, content, True) for name, content, before in make.sound_files(tmp_path) if before]
-    assert len(sound) == 12 + make.HAS_PAGES
+    assert len(sound) == 12 + len(rare.PARTS) + make.HAS_PAGES
     assert not tried((name, content, harmless, mode, None, None) for name, content, harmless in sound)
     name, content, _ = sound[0]
     wrong = content.replace(make.BESIDE.tobytes(), bytes(make.BESIDE.nbytes))
@@ -60,3 +61,19 @@ def test_checksums_are_made_right_again(tmp_path, name):
                 assert make.with_value(content, structure, at, size, make.u(content, at, size)) == content
             summed += structure.summed
         assert (summed > 8) == (name == "layouts_new") and before
+
+
+def test_every_structure_is_there(tmp_path):
+    """Of each kind at least one whose checksum is made right again, and the messages and B-trees of all kinds."""
+    summed, kinds, trees, messages = set(), set(), set(), set()
+    for stem, content, before in make.sound_files(tmp_path):
+        for structure in make.structures(content, make.objects(tmp_path / f"{stem}.h5") if before else []):
+            kinds.add(structure.kind)
+            summed |= {structure.kind} if structure.summed else set()
+            messages |= set(structure.messages)
+        trees |= {content[start + 5] for start in make.find_all(content, b"BTHD")}
+    signatures = {signature.decode() for signature in make.FIELDS}
+    assert kinds >= signatures | {"header", "OHDR", "OCHK", *(f"superblock{version}" for version in range(4))}
+    assert summed >= {kind for kind in signatures if kind.encode() not in make.WITHOUT_CHECKSUM}
+    assert trees >= {1, 2, 5, 6, 7, 8, 9, 10, 11}
+    assert messages >= {0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 15, 16, 21, 22}, messages

@@ -159,6 +159,32 @@ def test_it_may_do_nothing(mounts, path, mode):
             assert targets <= {"/dev/null", "socket"}
 
 
+def has_filter():
+    return "#define HAVE_SECCOMP 1" in (BUILD / "config.h").read_text()
+
+
+@pytest.mark.skipif(not has_filter(), reason="built without libseccomp")
+def test_code_in_it_finds_every_door_shut(mounts, tmp_path, mode):
+    """Files, sockets, programs, signals, the memory of the daemon's process that has forked it."""
+    with h5py.File(tmp_path / "doors.h5", "w") as file:
+        file.create_dataset("d", data=1).attrs["doors"] = np.zeros(64, "u1")
+    mount = failing(mounts, tmp_path / "doors.h5", mode)
+    tried, *found = json.loads(os.getxattr(mount / "d", "user.doors"))
+    assert tried > 40
+    assert not any(found[:tried]), [number for number, is_open in enumerate(found) if is_open]
+
+
+def test_limits_that_nobody_has_set(mounts, path):
+    """1 GiB of memory, and 10 s."""
+    mount = mounts(path, "ro", expect_log=True)
+    worker, = workers(mount)
+    check_confined(worker, 1 << 30)
+    os.kill(worker, signal.SIGSTOP)
+    with pytest.raises(OSError, match="Input/output error"):
+        os.getxattr(mount / "other0", "user.number")
+    assert "did not answer for 10.0 s" in mount.log()
+
+
 def begun(pid, thread):
     """When a thread has begun; numbers go up where clock ticks are the same."""
     stat = pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text()
@@ -208,10 +234,6 @@ def test_who_ends_has_waited_for_its_processes(path, mode, tmp_path):
     ended = subprocess.run(["/usr/bin/python3", "-c", HEIR, json.dumps(commands, default=str)], check=True, timeout=60,
                            capture_output=True, text=True)
     assert json.loads(ended.stdout) == ["sparsefs"]  # which goes into the background
-
-
-def has_filter():
-    return "#define HAVE_SECCOMP 1" in (BUILD / "config.h").read_text()
 
 
 @pytest.mark.parametrize("folder", ["${ORIGIN}", "elsewhere"])
