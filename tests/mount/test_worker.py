@@ -185,6 +185,21 @@ def test_limits_that_nobody_has_set(mounts, path):
     assert "did not answer for 10.0 s" in mount.log()
 
 
+def test_places_of_chunks_are_asked_for_together(mounts, tmp_path):
+    """The process is woken for far fewer questions than there are frames."""
+    with h5py.File(tmp_path / "frames.h5", "w", libver="latest") as file:
+        data = np.arange(2000 * 64, dtype="u4").reshape(2000, 8, 8)
+        file.create_dataset("d", data=data, chunks=(1, 8, 8), compression="gzip")
+    mount = mounts(tmp_path / "frames.h5", "ro")
+    (mount / "d/dataset.json").read_bytes()
+    worker, = workers(mount)
+    woken = int(status(worker)["voluntary_ctxt_switches"])
+    for n in range(2000):
+        assert (mount / f"d/frames/{n}.raw").read_bytes() == data[n].tobytes()
+    assert workers(mount) == [worker]
+    assert 0 < int(status(worker)["voluntary_ctxt_switches"]) - woken < 1000
+
+
 def begun(pid, thread):
     """When a thread has begun; numbers go up where clock ticks are the same."""
     stat = pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text()
