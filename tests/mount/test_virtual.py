@@ -190,6 +190,25 @@ def test_sources_behind_a_missing_one_are_opened_ahead(mounts, tmp_path):
             assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
 
 
+def test_few_sources_that_fail_are_tried_at_once(mounts, tmp_path):
+    """Many are missing in the frame behind the one that is read, before a good one. A read looks ahead twice."""
+    most, n, shape = 2 * 4, 40, (2, 512, 512)
+    data = files.integers((1, 100, 512), "<u4")
+    write(tmp_path / "s.h5", data, chunks=(1, 100, 512), compression="gzip")
+    mappings = [(space_of(shape, (1, i, 0), (1, 1, 1), (1, 1, 1), (1, 1, 512)), "missing.h5", f"d{i}",
+                 h5py.h5s.create_simple((1, 512))) for i in range(n)]
+    good = space_of(shape, (1, 400, 0), (1, 1, 1), (1, 1, 1), data.shape)
+    make_mapped(tmp_path / "v.h5", shape, [*mappings, (good, "s.h5", "d", h5py.h5s.create_simple(data.shape))])
+    mount = mounts(tmp_path / "v.h5", "ro,direct_io,workers=2")
+    deadline, reads = time.monotonic() + START_SECONDS, 0
+    with open(mount / "v/frames/0.raw", "rb", buffering=0) as f:
+        while not is_open(mount, tmp_path / "s.h5"):
+            assert time.monotonic() < deadline
+            assert os.pread(f.fileno(), 4096, 0) == np.full(1024, 11, "<u4").tobytes()
+            reads += 1
+    assert reads >= n / most
+
+
 def test_what_is_left_out_is_not_read_ahead(mounts, tmp_path):
     """Every tenth frame, several of which are read at once: the others are never decoded."""
     data = files.integers((640, 128, 128), "<u4")
