@@ -3,10 +3,14 @@
 
 #include <errno.h>
 
+#include "common/interrupt.h"
 #include "dataset/virtual_part.h"
 
 /* Of virtual datasets that are sources of each other, each by many mappings, a box can have any number of parts. */
 #define MOST_PARTS 4096
+
+/* So many sources that cannot be opened, when sources are opened ahead for a request: it waits for that. */
+#define MOST_FAILURES 4
 
 struct visitor {
     virtual_visit_fn *visit;
@@ -137,11 +141,18 @@ bool virtual_visit(struct virtual *virtual, const struct box *box, size_t most_b
     return visit_mappings(virtual, box, &visitor, 0) || visitor.left_parts == 0;
 }
 
-static int open_sources(struct virtual *virtual, const struct box *box, unsigned *left_parts,
+/* What opening sources may still take. */
+struct opener {
+    unsigned left_parts;    /* as of a visitor */
+    unsigned left_failures; /* each may have taken long */
+};
+
+static int open_sources(struct virtual *virtual, const struct box *box, struct opener *opener,
                         int depth);
 
+/* One that could not be opened the last time is left to the read. */
 static int open_source(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
-                       const struct box *box, unsigned *left_parts, int depth)
+                       const struct box *box, struct opener *opener, int depth)
 {
     struct source *source = mapping->of;
     struct known *numbered = NULL;
@@ -151,16 +162,17 @@ static int open_source(struct virtual *virtual, const struct mapping *mapping, u
     int error = source ? 0 : mapping_numbered(virtual, mapping, block, &numbered);
     if (!error && numbered)
         source = numbered->source;
-    if (!error)
+    bool is_left = !error && source_has_failed(source);
+    if (!error && !is_left)
         error = source_get(source, true, &dataset);
-    if (error) {
+    if (error || is_left) {
         mapping_let_go(virtual, numbered);
         return error;
     }
     if (dataset->virtual && part_try_begin(&part, virtual, mapping, block, &call)) {
         struct box of_source;
         if (find_in_source(&part, box, &of_source))
-            error = open_sources(dataset->virtual, &of_source, left_parts, depth + 1);
+            error = open_sources(dataset->virtual, &of_source, opener, depth + 1);
         part_try_end(&part, &call);
     }
     source_put(source);
@@ -168,8 +180,21 @@ static int open_source(struct virtual *virtual, const struct mapping *mapping, u
     return error;
 }
 
-/* A source that cannot be opened keeps no other from it. */
-static int open_sources(struct virtual *virtual, const struct box *box, unsigned *left_parts,
+/* A source that cannot be opened keeps no other from it, but several do. */
+static int open_part(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
+                     const struct box *box, struct opener *opener, int depth)
+{
+    int error = interrupt_check();
+    if (!error)
+        error = take_part(&opener->left_parts)
+                    ? open_source(virtual, mapping, block, box, opener, depth)
+                    : -E2BIG;
+    if (!error || error == -E2BIG || error == -EINTR)
+        return error;
+    return --opener->left_failures > 0 ? 0 : -E2BIG;
+}
+
+static int open_sources(struct virtual *virtual, const struct box *box, struct opener *opener,
                         int depth)
 {
     struct touched touched;
@@ -179,12 +204,8 @@ static int open_sources(struct virtual *virtual, const struct box *box, unsigned
     for (size_t i = 0; i < touched.n && !error; i++) {
         const struct mapping *mapping = touched.mapping[i];
         uint64_t end = mapping_blocks_end(mapping, box);
-        for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++) {
-            error = take_part(left_parts)
-                        ? open_source(virtual, mapping, block, box, left_parts, depth)
-                        : -E2BIG;
-            error = error == -E2BIG || error == -EINTR ? error : 0;
-        }
+        for (uint64_t block = mapping_blocks_begin(mapping, box); block < end && !error; block++)
+            error = open_part(virtual, mapping, block, box, opener, depth);
     }
     touched_free(&touched);
     return error;
@@ -192,6 +213,6 @@ static int open_sources(struct virtual *virtual, const struct box *box, unsigned
 
 void virtual_open_sources(struct virtual *virtual, const struct box *box)
 {
-    unsigned left_parts = MOST_PARTS;
-    (void)open_sources(virtual, box, &left_parts, 0);
+    struct opener opener = {.left_parts = MOST_PARTS, .left_failures = MOST_FAILURES};
+    (void)open_sources(virtual, box, &opener, 0);
 }

@@ -48,7 +48,8 @@ typedef bool virtual_visit_fn(struct cache_dataset *cache, const uint64_t *scale
 bool virtual_visit(struct virtual *virtual, const struct box *box, size_t most_bytes,
                    virtual_visit_fn *visit);
 
-/* Opens the sources of a box that will be read soon, of very many the first; errors are left to the read. */
+/* Opens the sources of a box that will be read soon, of very many the first, and none behind several that cannot be
+ * opened; errors are left to the read. */
 void virtual_open_sources(struct virtual *virtual, const struct box *box);
 
 /* As sfs_virtual_sources. */

@@ -13,6 +13,61 @@
 #define GATHERED_TIMES    16
 #define GATHERED_INTERVAL 4096 /* bytes; intervals of more are read one by one */
 
+/* The last axis before this one of more than one element; -1: there is none. */
+static int axis_before_this(const struct hdf5_slab *slab, int axis)
+{
+    do {
+        axis--;
+    } while (axis >= 0 && axis_size(&slab->axis[axis]) == 1);
+    return axis;
+}
+
+static bool are_single(int n, const uint64_t *dims)
+{
+    bool are = true;
+    for (int i = 0; i < n && are; i++)
+        are = dims[i] == 1;
+    return are;
+}
+
+/* All of a source, whose elements are shown in their order from its first one on. The source may have grown since it
+ * was mapped, or shrunk: if only along the first axis of more than one element, these are as many along this axis as
+ * are shown. is_exact: not so. */
+static void spell_all(const struct hdf5_slab *shown, int rank, const uint64_t *dims, bool is_exact,
+                      struct hdf5_axis *all)
+{
+    for (int i = 0; i < rank; i++)
+        all[i] = (struct hdf5_axis){0, dims[i] ? dims[i] : 1, 1, dims[i] ? dims[i] : 1};
+    int at = axis_before_this(shown, shown->rank);
+    for (int i = rank; i-- > 0 && !is_exact;) {
+        uint64_t size = at < 0 ? 1 : axis_size(&shown->axis[at]);
+        bool is_first = at < 0 || axis_before_this(shown, at) < 0;
+        if (is_first && (dims[i] >= size || are_single(i, dims))) {
+            all[i] = (struct hdf5_axis){0, size, 1, size};
+            at = -1;
+        } else if (dims[i] == size) {
+            at = axis_before_this(shown, at);
+        } else if (dims[i] != 1) {
+            return; /* they do not correspond */
+        }
+    }
+}
+
+/* Whether libhdf5 finds in a source all that is shown, where they do not correspond axis by axis. Of one that has more
+ * it shows the first elements, but of a numbered one others, as it takes all for as large as that which it has opened
+ * first. A member of a series is to have no more. */
+static bool library_finds(const struct virtual_part *part, const struct hdf5_slab *shown)
+{
+    const struct layout *layout = &part->dataset->layout;
+    bool may_have_more = part->mapping->numbered_axis < 0 && !part->virtual->is_series;
+    uint64_t n = 1, there = 1;
+    for (int i = 0; i < shown->rank; i++)
+        n *= axis_size(&shown->axis[i]);
+    for (int i = 0; i < layout->rank; i++)
+        there *= layout->dims[i];
+    return n == there || (n < there && may_have_more);
+}
+
 /* Whether elements correspond axis by axis, now that the dims of the source are known. -EIO: they
  * do not at all. */
 static int translate(struct virtual_part *part, uint64_t block)
@@ -29,20 +84,15 @@ static int translate(struct virtual_part *part, uint64_t block)
         part->shown[axis].stride = part->shown[axis].block;
         shown.axis = part->shown;
     }
-    for (int i = 0; source.is_all && i < rank; i++)
-        part->all[i] = (struct hdf5_axis){0, dims[i] ? dims[i] : 1, 1, dims[i] ? dims[i] : 1};
-    if (source.is_all)
+    if (source.is_all) {
+        spell_all(&shown, rank, dims, part->virtual->is_series, part->all);
         source = (struct hdf5_slab){.rank = rank, .axis = part->all};
+    }
     if (source.rank != rank)
         return -EIO;
     if (translation_make(&part->translation, &shown, &source))
         return 0;
-    uint64_t n = 1, there = 1;
-    for (int i = 0; i < shown.rank; i++)
-        n *= axis_size(&shown.axis[i]);
-    for (int i = 0; i < rank; i++)
-        there *= dims[i];
-    return n == there ? -EOPNOTSUPP : -EIO;
+    return library_finds(part, &shown) ? -EOPNOTSUPP : -EIO;
 }
 
 /* What a mapping does not find in its source is an error, or the fill value. */

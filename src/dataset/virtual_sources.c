@@ -508,6 +508,15 @@ struct sfs_dataset *source_get_open(struct source *source)
     return dataset;
 }
 
+bool source_has_failed(struct source *source)
+{
+    pthread_mutex_lock(&source->sources->lock);
+    bool has_failed =
+        source->is_known && source->state != SFS_SOURCE_OK && source->state != SFS_SOURCE_SHORT;
+    pthread_mutex_unlock(&source->sources->lock);
+    return has_failed;
+}
+
 static enum sfs_source_state state_of_error(int error, bool is_refused)
 {
     return error == -ENOENT ? SFS_SOURCE_MISSING

@@ -51,6 +51,9 @@ int source_missing(int error, bool fills_missing, bool may_be_empty);
 /* The same without waiting: NULL unless it is open. */
 struct sfs_dataset *source_get_open(struct source *source);
 
+/* Whether it could not be opened when that was tried last. */
+bool source_has_failed(struct source *source);
+
 /* Of one that is held: whether its elements have the type of the virtual dataset's. */
 bool source_is_of_type(struct source *source);
 

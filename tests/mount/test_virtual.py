@@ -190,6 +190,25 @@ def test_sources_behind_a_missing_one_are_opened_ahead(mounts, tmp_path):
             assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
 
 
+def test_few_sources_that_fail_are_tried_at_once(mounts, tmp_path):
+    """Many are missing in the frame behind the one that is read, before a good one. A read looks ahead twice."""
+    most, n, shape = 2 * 4, 40, (2, 512, 512)
+    data = files.integers((1, 100, 512), "<u4")
+    write(tmp_path / "s.h5", data, chunks=(1, 100, 512), compression="gzip")
+    mappings = [(space_of(shape, (1, i, 0), (1, 1, 1), (1, 1, 1), (1, 1, 512)), "missing.h5", f"d{i}",
+                 h5py.h5s.create_simple((1, 512))) for i in range(n)]
+    good = space_of(shape, (1, 400, 0), (1, 1, 1), (1, 1, 1), data.shape)
+    make_mapped(tmp_path / "v.h5", shape, [*mappings, (good, "s.h5", "d", h5py.h5s.create_simple(data.shape))])
+    mount = mounts(tmp_path / "v.h5", "ro,direct_io,workers=2")
+    deadline, reads = time.monotonic() + START_SECONDS, 0
+    with open(mount / "v/frames/0.raw", "rb", buffering=0) as f:
+        while not is_open(mount, tmp_path / "s.h5"):
+            assert time.monotonic() < deadline
+            assert os.pread(f.fileno(), 4096, 0) == np.full(1024, 11, "<u4").tobytes()
+            reads += 1
+    assert reads >= n / most
+
+
 def test_what_is_left_out_is_not_read_ahead(mounts, tmp_path):
     """Every tenth frame, several of which are read at once: the others are never decoded."""
     data = files.integers((640, 128, 128), "<u4")
@@ -810,6 +829,62 @@ def test_unlimited_mappings(mounts, tmp_path):
     for name in "v", "blocks":
         check(mount, read_all(path, name), name)
     assert sources_of(mount)[0] == ("s0.h5", "d", "ok")
+
+
+# Of each source: its dims when all of it was mapped, and now.
+RESIZED = [
+    ((4, 4, 6), (7, 4, 6)), ((1, 4, 6), (5, 4, 6)), ((4, 6), (5, 6)), ((4, 1, 4, 6), (4, 1, 4, 6)),
+    ((1, 4, 4, 6), (3, 4, 4, 6)), ((4, 1, 4, 6), (5, 1, 4, 6)), ((4, 24), (6, 24)), ((1, 1, 1), (2, 3, 4)),
+    ((4, 4, 6), (4, 4, 9)), ((4, 4, 6), (4, 5, 6)), ((4, 4, 6), (2, 9, 6)), ((4, 6, 1), (4, 6, 2))]
+
+
+@pytest.mark.parametrize("options", ["ro", "rw,direct_io"])
+def test_all_of_sources_that_have_grown(mounts, tmp_path, options):
+    """Their first elements are shown, in their order."""
+    path, contents = tmp_path / "v.h5", {}
+    for k, (before, after) in enumerate(RESIZED):
+        n, file = np.prod(before, dtype=int), "." if k % 2 else "s.h5"
+        block = (n // 24, 4, 6) if n >= 24 else (1, 1, 1)
+        data, shape = files.integers(after, "<u4"), (block[0] + 2, 4, 6)
+        write(path if file == "." else tmp_path / file, data, f"d{k}", chunks=(1, *after[1:]), compression="gzip")
+        shown = space_of(shape, (1, 0, 0), (1, 1, 1), (1, 1, 1), block)
+        make_mapped(path, shape, [(shown, file, f"d{k}", h5py.h5s.create_simple(before))], f"v{k}")
+        contents[f"v{k}"] = content = np.full(shape, 11, "<u4")
+        content[1:1 + block[0], :block[1], :block[2]] = data.ravel()[:n].reshape(block)
+    with h5py.File(path) as f:
+        for name, content in contents.items():
+            assert all(np.array_equal(f[name][i], content[i]) for i in range(len(content)))
+    mount = mounts(path, options)
+    for name, content in contents.items():
+        check(mount, content, name)
+
+
+@pytest.mark.parametrize("options", ["ro", "missing=fill"])
+def test_all_of_a_source_that_has_shrunk(mounts, tmp_path, options):
+    path, data = tmp_path / "v.h5", files.integers((2, 4, 6), "<u4")
+    write(path, data, chunks=(1, 4, 6))
+    make_mapped(path, (4, 4, 6), [(h5py.h5s.create_simple((4, 4, 6)), ".", "d", h5py.h5s.create_simple((4, 4, 6)))])
+    mount = mounts(path, options, expect_log=True)
+    with h5py.File(path) as f:
+        assert all(np.array_equal(f["v"][i], data[i]) for i in range(2))
+    for i in range(2):
+        assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
+    if options == "missing=fill":
+        assert (mount / "v/frames/2.raw").read_bytes() == np.full((4, 6), 11, "<u4").tobytes()
+    else:
+        assert is_refused(mount / "v/frames/2.raw")
+    assert sources_of(mount) == [(".", "d", "too short")]
+
+
+def test_numbered_sources_that_have_grown(mounts, tmp_path):
+    path, data = tmp_path / "v.h5", files.integers((3, 5, 4, 6), "<u4")
+    for i, n in enumerate((2, 5, 3)):
+        write(path, data[i, :n], name=f"d{i}", chunks=(1, 4, 6))
+    most = (UNLIMITED, 4, 6)
+    shown = space_of((6, 4, 6), (0, 0, 0), (2, 1, 1), (UNLIMITED, 1, 1), (2, 4, 6), most)
+    make_mapped(path, (6, 4, 6), [(shown, ".", "d%b", h5py.h5s.create_simple((2, 4, 6)))], max_shape=most)
+    assert np.array_equal(read_all(path), data[:, :2].reshape(6, 4, 6))
+    check(mounts(path), read_all(path))
 
 
 def random_axis(random, n):
