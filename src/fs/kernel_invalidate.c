@@ -12,7 +12,6 @@
 
 #include "common/clock.h"
 #include "common/thread.h"
-#include "fs/kernel_known.h"
 #include "fs/open.h"
 #include "fs/overtaken_reads.h"
 
@@ -39,6 +38,7 @@ struct range {
 struct job {
     struct job *prev, *next;
     bool has_change;   /* else: it is done when those before it are */
+    bool is_repeated;  /* what was read since that change is as it was */
     bool runs;         /* a worker has it */
     bool is_of_others; /* the inodes of other datasets are invalidated, */
     bool has_others;   /* or are to be, once those of this one are */
@@ -77,16 +77,24 @@ void notify_known(struct notify *notify, struct inode inode)
         known_add(notify->inodes.known, inode);
 }
 
-void notify_begin_lookup(struct notify *notify)
+void notify_begin_look(struct notify *notify, struct look *look)
 {
     if (notify)
-        known_begin_lookup(notify->inodes.known);
+        known_begin_look(notify->inodes.known, look);
+    else
+        *look = (struct look){0};
 }
 
-void notify_end_lookup(struct notify *notify)
+void notify_begin_answer(struct notify *notify, struct look *look)
 {
     if (notify)
-        known_end_lookup(notify->inodes.known);
+        known_begin_answer(notify->inodes.known, look);
+}
+
+void notify_end_answer(struct notify *notify, const struct look *look)
+{
+    if (notify)
+        known_end_answer(notify->inodes.known, look);
 }
 
 /* ---- Answers ---- */
@@ -326,6 +334,22 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
         answer_now(request, answer);
 }
 
+void notify_names_were_old(struct notify *notify, const struct node *node)
+{
+    const struct change change = {.node = node, .first = 1, .names = node->type == NODE_DATASET};
+    struct job *job = notify ? new_change_job(notify, &change, false) : NULL;
+    if (!job)
+        return;
+    job->is_repeated = true;
+    pthread_mutex_lock(&notify->lock);
+    bool has_ended = notify->has_ended;
+    if (!has_ended)
+        append_job(notify, job);
+    pthread_mutex_unlock(&notify->lock);
+    if (has_ended)
+        destroy_job(notify, job);
+}
+
 void notify_read(struct notify *notify, uint64_t inode, uint64_t offset, size_t n)
 {
     if (notify)
@@ -506,6 +530,17 @@ static void start_another(struct notify *notify)
         notify->most_workers = notify->n_workers;
 }
 
+/* What was read before the change, and is not answered yet, will not be kept by the kernel; what is being answered it
+ * has got when this returns. Of a close also what was read before other views began to be told of it. */
+static void make_old(struct notify *notify, const struct job *job)
+{
+    struct known *known = notify->inodes.known;
+    bool names = job->change.names || job->change.node->type != NODE_DATASET;
+    if (!job->is_repeated)
+        known_changed(known, names);
+    known_wait_for_answers(known);
+}
+
 /* They cannot answer: they have nothing but what they invalidate through. The lock must be held. */
 static void work_on(struct notify *notify)
 {
@@ -521,7 +556,7 @@ static void work_on(struct notify *notify)
             forget_looks(job);
         pthread_mutex_unlock(&notify->lock);
         if (send) {
-            known_wait_for_lookups(notify->inodes.known);
+            make_old(notify, job);
             if (job->is_of_others)
                 change_visit_others(&job->change, &notify->inodes, invalidate, &invalidation);
             else
