@@ -654,6 +654,7 @@ static void destroy_locks(struct notify *notify)
 
 static void end_work(struct notify *notify)
 {
+    atomic_store(&notify->inodes.are_unmounted, true);
     pthread_mutex_lock(&notify->lock);
     notify->is_ending = true;
     pthread_cond_broadcast(&notify->wanted);

@@ -224,6 +224,27 @@ void open_file_put(struct mount *mount, struct open_file *file)
     free(file);
 }
 
+static bool is_told(const struct open_file *file)
+{
+    return file->node && inode_is_view(file->inode) && node_is_told_open(file->node);
+}
+
+int open_files_told(struct inode **inodes, size_t *n)
+{
+    struct open_file *file;
+    size_t most = 0;
+    *n = 0;
+    pthread_mutex_lock(&open_lock);
+    DL_FOREACH (open_files, file)
+        most += is_told(file);
+    *inodes = calloc(most ? most : 1, sizeof(**inodes));
+    DL_FOREACH (open_files, file)
+        if (*inodes && *n < most && is_told(file))
+            (*inodes)[(*n)++] = file->inode;
+    pthread_mutex_unlock(&open_lock);
+    return *inodes ? 0 : -ENOMEM;
+}
+
 void open_files_close(struct mount *mount)
 {
     while (open_files)
@@ -385,7 +406,7 @@ static bool has_moving_size(const struct open_file *file)
 /* Whether the kernel may have pages of another state, and nobody has told it. */
 static bool is_read_again(const struct open_file *file)
 {
-    return file->views && (views_show_others(file->views) ||
+    return file->views && (views_show_others(file->views) || node_is_told_open(file->node) ||
                            views_may_be_others(file->views, file->node->mounted->files));
 }
 
