@@ -50,6 +50,7 @@ struct job {
     fuse_req_t request;    /* NULL: none, or answered */
     struct answer answer;
     struct timespec deadline; /* of the answer; of one that is to come: when */
+    struct timespec latest;   /* of a close that is told again */
 };
 
 struct notify {
@@ -221,11 +222,23 @@ static void forget_looks(const struct job *job)
 static void append_job(struct notify *notify, struct job *job)
 {
     job->deadline = clock_in(is_close(job) ? CLOSE_NANOS : ANSWER_NANOS);
+    job->latest = job->deadline;
     DL_APPEND(notify->jobs, job);
     if (job->has_change)
         pthread_cond_signal(&notify->wanted);
     if (job->request)
         pthread_cond_signal(&notify->changed);
+}
+
+static void append_unless_ended(struct notify *notify, struct job *job)
+{
+    pthread_mutex_lock(&notify->lock);
+    bool has_ended = notify->has_ended; /* no thread would take it */
+    if (!has_ended)
+        append_job(notify, job);
+    pthread_mutex_unlock(&notify->lock);
+    if (has_ended)
+        destroy_job(notify, job);
 }
 
 /* Whether delaying a writer until its change is made known could deadlock: another writer is
@@ -341,13 +354,7 @@ void notify_names_were_old(struct notify *notify, const struct node *node)
     if (!job)
         return;
     job->is_repeated = true;
-    pthread_mutex_lock(&notify->lock);
-    bool has_ended = notify->has_ended;
-    if (!has_ended)
-        append_job(notify, job);
-    pthread_mutex_unlock(&notify->lock);
-    if (has_ended)
-        destroy_job(notify, job);
+    append_unless_ended(notify, job);
 }
 
 void notify_read(struct notify *notify, uint64_t inode, uint64_t offset, size_t n)
@@ -385,17 +392,28 @@ void notify_again(struct notify *notify, const struct change *change)
     pthread_mutex_unlock(&notify->lock);
 }
 
+/* Whether an answer waits for something that is queued. The lock must be held. */
+static bool waits_for_any(const struct notify *notify, const struct answer *answer)
+{
+    const struct job *job;
+    DL_FOREACH (notify->jobs, job) {
+        if (job->has_change && !(job->is_of_others && answer->is_of_own))
+            return true;
+    }
+    return false;
+}
+
 void notify_answer(struct notify *notify, fuse_req_t request, const struct answer *answer)
 {
     struct job *job = notify ? calloc(1, sizeof(*job)) : NULL;
     if (job) {
         *job = (struct job){.request = request, .answer = *answer};
         pthread_mutex_lock(&notify->lock);
-        bool is_idle = !notify->jobs;
-        if (!is_idle)
+        bool waits = waits_for_any(notify, answer);
+        if (waits)
             append_job(notify, job);
         pthread_mutex_unlock(&notify->lock);
-        if (!is_idle)
+        if (waits)
             return;
         free(job);
     }
@@ -495,6 +513,30 @@ static void set_done(struct notify *notify, struct job *job)
     pthread_cond_signal(&notify->changed);
 }
 
+/* However long a READ of them takes. The lock must be held. */
+static void wait_for_others(struct notify *notify, struct job *job)
+{
+    const struct job until = {.deadline = clock_in(ANSWER_NANOS)};
+    if (compare_deadlines(&until, job) < 0)
+        job->deadline = until.deadline;
+    pthread_cond_signal(&notify->changed);
+}
+
+/* Those that wait for no more. The lock must be held. */
+static void end_waiting(struct notify *notify)
+{
+    struct job *job, *next;
+    bool has_own = false, has_others = false;
+    DL_FOREACH_SAFE (notify->jobs, job, next) {
+        if (job->has_change && job->is_of_others)
+            has_others = true;
+        else if (job->has_change)
+            has_own = true;
+        else if (!has_own && (!has_others || job->answer.is_of_own))
+            set_done(notify, job);
+    }
+}
+
 /* Ends a job, unless other datasets are left, or it is a close, and another view was looked at meanwhile. The lock
  * must be held. */
 static void end_job(struct notify *notify, struct job *job)
@@ -504,16 +546,18 @@ static void end_job(struct notify *notify, struct job *job)
         notify->runs_others = false;
     if (job->has_others && !job->is_of_others) {
         job->is_of_others = true;
+        if (is_close(job))
+            wait_for_others(notify, job);
     } else if (is_close(job) &&
                !may_answer(&job->change, job->request, &job->answer, notify->is_ending)) {
         job->is_of_others = false;
+        job->deadline = job->latest;
         DL_DELETE(notify->jobs, job);
         DL_APPEND(notify->jobs, job);
     } else {
         set_done(notify, job);
     }
-    while (notify->jobs && !notify->jobs->has_change)
-        set_done(notify, notify->jobs);
+    end_waiting(notify);
 }
 
 static void *work(void *data);
@@ -612,6 +656,16 @@ static void end_done(struct notify *notify)
     pthread_mutex_lock(&notify->lock);
 }
 
+/* Of a close that has waited for long enough: another view was looked at meanwhile. */
+static void tell_again(struct notify *notify, const struct change *change)
+{
+    struct job *job = new_change_job(notify, change, true); /* opens no views */
+    if (!job)
+        return;
+    job->is_of_others = false;
+    append_unless_ended(notify, job);
+}
+
 static void *guard(void *data)
 {
     struct notify *notify = data;
@@ -627,9 +681,13 @@ static void *guard(void *data)
             pthread_cond_timedwait(&notify->changed, &notify->lock, &deadline);
         } else {
             struct answer answer = job->answer;
-            (void)may_answer(&job->change, job->request, &answer, true);
+            bool is_told = may_answer(&job->change, job->request, &answer, false);
+            if (!is_told)
+                (void)may_answer(&job->change, job->request, &answer, true);
             fuse_req_t request = take_request(job);
             pthread_mutex_unlock(&notify->lock);
+            if (!is_told)
+                tell_again(notify, &job->change);
             answer_now(request, &answer);
             pthread_mutex_lock(&notify->lock);
         }

@@ -24,12 +24,13 @@
  *     that, all by one worker: a READ of them that holds pages may take as long as other files. A WRITE or truncation
  *     does not wait for it.
  *   - Closing and syncing hold no pages: they are answered when everything queued before is done,
- *     and so is opening a view. So after a close, a sync or an open no outdated content is seen.
+ *     and so is opening a view, but for what other datasets show if it shows nothing of others. So after a close, a
+ *     sync or an open no outdated content is seen.
  *   - Closing a file with something staged (staged_writes.h) is answered when the kernel was told of
  *     all other views and none was looked at meanwhile; otherwise it is told again.
  *   - No answer is delayed longer than a second, that of a truncation two, that of such a close
- *     twenty, whatever the disk of a reader that holds pages, or a future kernel, does. What is still
- *     queued then follows.
+ *     twenty, of which one is for other datasets, whatever the disk of a reader that holds pages, or a
+ *     future kernel, does. What is still queued then follows.
  *   - Without memory for its place in the queue a request is answered at once, and the kernel is not
  *     told of the change.
  *
@@ -72,8 +73,8 @@ void notify_destroy(struct notify *notify);
 /* The kernel may get to know an inode: to be called before its attributes are read. */
 void notify_known(struct notify *notify, struct inode inode);
 
-/* Before attributes or names are read that the kernel may keep; when they have been read: then look->is_old says whether
- * it may keep attributes for no time; and after the answer, between which nothing is waited for, nor any node
+/* Before attributes or names are read that the kernel may keep; when they have been read: then look->is_old says
+ * whether it may keep attributes for no time; and after the answer, between which nothing is waited for, nor any node
  * forgotten. */
 void notify_begin_look(struct notify *notify, struct look *look);
 void notify_begin_answer(struct notify *notify, struct look *look);
@@ -103,6 +104,7 @@ struct answer {
     struct fuse_entry_param entry; /* ANSWER_ENTRY, ANSWER_CREATED */
     struct fuse_file_info info;    /* ANSWER_OPENED, ANSWER_CREATED: its file is put if the request
                                       was interrupted */
+    bool is_of_own;                /* ANSWER_OPENED: a view that shows nothing of other datasets */
     struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
 };
 

@@ -208,9 +208,9 @@ bool node_tell(struct nodes *nodes, const struct node *node, enum view_kind kind
 void node_tell_open(struct nodes *nodes, const struct node *node);
 bool node_is_told_open(const struct node *node);
 
-/* All that may show elements of a node of which it was told something and has not forgotten it, with fewer than
- * NODES_TOLD frames, in memory that the caller frees; returns how many: 0 also if there is no memory. And: it has forgotten that, unless it was told more
- * since. */
+/* All that may show elements of a node of which it was told something and has not forgotten it, with no more than
+ * NODES_TOLD frames, in memory that the caller frees; returns how many: 0 also if there is no memory. And: it has
+ * forgotten that, unless it was told more since. */
 size_t node_told(struct nodes *nodes, const struct node *node, struct node_told **told);
 void node_forgot(struct nodes *nodes, const struct node_told *told);
 

@@ -466,6 +466,14 @@ int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, b
     return 0;
 }
 
+/* A virtual dataset does, and a preview its mask. */
+static bool shows_others(const struct open_file *file)
+{
+    enum view_kind kind = inode_view(file->inode);
+    return file->views &&
+           (file->views->info->layout == SFS_VIRTUAL || kind == VIEW_PNG || kind == VIEW_CBF);
+}
+
 void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     LOOKING(request);
@@ -474,6 +482,7 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
     struct open_file *file;
     answer.error = open_file_open(mount, request, number, false, info, &file);
     answer.info = *info;
+    answer.is_of_own = !answer.error && !shows_others(file);
     notify_answer(mount->notify, request, &answer);
 }
 

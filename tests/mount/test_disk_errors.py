@@ -987,7 +987,7 @@ def read_page(reader, offset):
 
 def test_who_reads_a_virtual_dataset_delays_no_write(slow, mounts):
     """Its pages are locked until the disk gives its source; a WRITE that waited for them would be answered a second
-    later. There are more of them than threads that invalidate."""
+    later, as opening other views would be. There are more of them than threads that invalidate."""
     path = slow.path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file.create_dataset("x", (4, 64, 64), "<u2", chunks=(1, 64, 64), compression=1)
@@ -1007,13 +1007,24 @@ def test_who_reads_a_virtual_dataset_delays_no_write(slow, mounts):
         try:
             read_page(reader, 2 * 8192)
             slow.wait_for_held()
-            seconds = []
+            seconds, opening = [], []
             for _ in range(40):
                 begin = time.monotonic()
                 os.pwrite(other.fileno(), b"\2" * 8192, 0)
                 seconds.append(time.monotonic() - begin)
             assert shown.read_bytes() == b"\2" * 8192
             assert min(seconds[:4]) < 1 and min(seconds[-4:]) < 1
+            for _ in range(4):
+                os.pwrite(other.fileno(), b"\2" * 8192, 0)
+                begin = time.monotonic()
+                with open(shown, "rb"):
+                    opening.append(time.monotonic() - begin)
+            assert min(opening) < 1
+            begin = time.monotonic()
+            with open(mount / "other/frames/0.raw", "wb"):
+                pass
+            assert time.monotonic() - begin < 20
+            assert shown.read_bytes() == bytes(8192)
         finally:
             slow.let_go()
     assert reader.wait(START_SECONDS) == 0
