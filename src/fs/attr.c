@@ -131,10 +131,10 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     uint64_t size = 0, allocated = 0;
     *timeout = mount_attribute_timeout(mount, inode);
     notify_known(mount->notify, inode);
-    node_tell(mount->nodes, node, kind, mount_frame_of_times(inode));
+    bool is_noted = node_tell(mount->nodes, node, kind, mount_frame_of_times(inode));
     mount_apply_staged(mount, node, inode);
     bool is_known = size_of(mount, node, views, inode, &size, &allocated);
-    if (!is_known || views_may_be_others(views, node->mounted->files))
+    if (!is_known || !is_noted || views_may_be_others(views, node->mounted->files))
         *timeout = 0; /* it may be possible later, or a text get another size */
     common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);
     add_times(mount, node, views, inode, st);

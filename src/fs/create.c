@@ -43,8 +43,8 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     struct fuse_entry_param entry = {0};
     struct inode inode;
     struct open_file *file = NULL;
+    struct look look;
     bool is_new, was_removed = false;
-    notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
     if (error == -ENOENT && mount_undo_removal(mount, inode_unpack(parent), name)) {
         was_removed = true;
@@ -54,7 +54,6 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     bool is_there = !error && !is_new, is_held = !error;
     if (error == -ENOENT && !mount_parse_name(mount, inode_unpack(parent), name, &inode)) {
         create_temporary(request, parent, name, info);
-        notify_end_lookup(mount->notify);
         return;
     }
     if (error == -ENOENT) {
@@ -63,6 +62,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     } else if (!error && info->flags & O_EXCL) {
         error = -EEXIST;
     }
+    notify_begin_look(mount->notify, &look);
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
     if (!error)
@@ -81,15 +81,19 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
         entry.ino = entry.attr.st_ino;
         entry.generation = mount_generation(mount, inode);
         entry.entry_timeout = mount_name_timeout(mount, inode);
-        if (is_new)
-            entry.attr_timeout = entry.entry_timeout = 0;
         node_looked_up(mount->nodes, inode.node, 1);
-        if (fuse_reply_create(request, &entry, info) == -ENOENT) {
+        notify_begin_answer(mount->notify, &look);
+        if (is_new || look.is_old)
+            entry.attr_timeout = 0;
+        if (is_new)
+            entry.entry_timeout = 0;
+        bool is_gone = fuse_reply_create(request, &entry, info) == -ENOENT;
+        notify_end_answer(mount->notify, &look);
+        if (is_gone) {
             forget_created(mount, file, is_there);
             node_forgotten(mount->nodes, inode.node, 1);
         }
     }
     if (is_held)
         node_put(mount->nodes, inode.node);
-    notify_end_lookup(mount->notify);
 }

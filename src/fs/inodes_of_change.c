@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "fs/kernel_known.h"
+#include "fs/open.h"
 #include "fs/temporary_table.h"
 
 struct change change_of_frames(const struct node *node, uint64_t first, uint64_t last)
@@ -57,6 +58,8 @@ static bool visit_frames(const struct walk *walk, uint32_t node)
     const struct change *change = walk->change;
     for (uint64_t frame = change->first; frame <= change->last && frame < INODE_MAX_FRAMES;) {
         struct inode inode = {.node = node, .frame = frame};
+        if (atomic_load_explicit(&walk->inodes->are_unmounted, memory_order_relaxed))
+            return true;
         if (!known_has_block(walk->inodes->known, inode)) {
             frame += KNOWN_BLOCK - frame % KNOWN_BLOCK;
             continue;
@@ -115,6 +118,21 @@ bool change_visit(const struct change *change, const struct change_inodes *inode
     return ended || visit_temporaries(&walk);
 }
 
+/* Of nodes with more frames than are noted. False as well: there is no memory, and *all is false. */
+static bool visit_open(change_visit_function visit, void *context, bool *all)
+{
+    struct inode *inodes;
+    size_t n;
+    bool ended = false;
+    *all = open_files_told(&inodes, &n) == 0;
+    if (!*all)
+        return false;
+    for (size_t i = 0; i < n && !ended; i++)
+        ended = visit(context, inodes[i]);
+    free(inodes);
+    return ended;
+}
+
 /* Which elements of others they show is not looked at: all that the kernel may have of them. */
 bool change_visit_others(const struct change *change, const struct change_inodes *inodes,
                          change_visit_function visit, void *context)
@@ -127,11 +145,13 @@ bool change_visit_others(const struct change *change, const struct change_inodes
     bool ended = false;
     size_t n = node_told(nodes, change->node, &told);
     for (size_t i = 0; i < n && !ended; i++) {
+        bool is_done = true;
         struct change all = change_of_frames(change->node, told[i].first, told[i].last);
         all.views = told[i].views;
         const struct walk walk = {&all, inodes, 0, visit, context};
-        ended = visit_node(&walk, told[i].number);
-        if (!ended)
+        ended = told[i].number == NODE_TOLD_OPEN ? visit_open(visit, context, &is_done)
+                                                 : visit_node(&walk, told[i].number);
+        if (!ended && is_done)
             node_forgot(nodes, &told[i]);
     }
     free(told);

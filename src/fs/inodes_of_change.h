@@ -2,6 +2,7 @@
 #ifndef SPARSEFS_FS_INODES_OF_CHANGE_H
 #define SPARSEFS_FS_INODES_OF_CHANGE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,10 +40,11 @@ struct change_inodes {
     struct nodes *nodes;
     struct temporaries *temporaries;
     struct known *known;
+    atomic_bool are_unmounted; /* the kernel knows none any more: visiting them ends */
 };
 
 /* Visits the inodes that the kernel may know and that a change concerns, except one (0: none),
- * until `visit` returns true. Returns whether it did. Thread-safe. */
+ * until `visit` returns true, or they are unmounted. Returns whether it ended so. Thread-safe. */
 typedef bool (*change_visit_function)(void *context, struct inode inode);
 bool change_visit(const struct change *change, const struct change_inodes *inodes, uint64_t except,
                   change_visit_function visit, void *context);

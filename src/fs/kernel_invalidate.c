@@ -12,7 +12,6 @@
 
 #include "common/clock.h"
 #include "common/thread.h"
-#include "fs/kernel_known.h"
 #include "fs/open.h"
 #include "fs/overtaken_reads.h"
 
@@ -39,6 +38,7 @@ struct range {
 struct job {
     struct job *prev, *next;
     bool has_change;   /* else: it is done when those before it are */
+    bool is_repeated;  /* what was read since that change is as it was */
     bool runs;         /* a worker has it */
     bool is_of_others; /* the inodes of other datasets are invalidated, */
     bool has_others;   /* or are to be, once those of this one are */
@@ -50,6 +50,7 @@ struct job {
     fuse_req_t request;    /* NULL: none, or answered */
     struct answer answer;
     struct timespec deadline; /* of the answer; of one that is to come: when */
+    struct timespec latest;   /* of a close that is told again */
 };
 
 struct notify {
@@ -77,16 +78,24 @@ void notify_known(struct notify *notify, struct inode inode)
         known_add(notify->inodes.known, inode);
 }
 
-void notify_begin_lookup(struct notify *notify)
+void notify_begin_look(struct notify *notify, struct look *look)
 {
     if (notify)
-        known_begin_lookup(notify->inodes.known);
+        known_begin_look(notify->inodes.known, look);
+    else
+        *look = (struct look){0};
 }
 
-void notify_end_lookup(struct notify *notify)
+void notify_begin_answer(struct notify *notify, struct look *look)
 {
     if (notify)
-        known_end_lookup(notify->inodes.known);
+        known_begin_answer(notify->inodes.known, look);
+}
+
+void notify_end_answer(struct notify *notify, const struct look *look)
+{
+    if (notify)
+        known_end_answer(notify->inodes.known, look);
 }
 
 /* ---- Answers ---- */
@@ -213,11 +222,23 @@ static void forget_looks(const struct job *job)
 static void append_job(struct notify *notify, struct job *job)
 {
     job->deadline = clock_in(is_close(job) ? CLOSE_NANOS : ANSWER_NANOS);
+    job->latest = job->deadline;
     DL_APPEND(notify->jobs, job);
     if (job->has_change)
         pthread_cond_signal(&notify->wanted);
     if (job->request)
         pthread_cond_signal(&notify->changed);
+}
+
+static void append_unless_ended(struct notify *notify, struct job *job)
+{
+    pthread_mutex_lock(&notify->lock);
+    bool has_ended = notify->has_ended; /* no thread would take it */
+    if (!has_ended)
+        append_job(notify, job);
+    pthread_mutex_unlock(&notify->lock);
+    if (has_ended)
+        destroy_job(notify, job);
 }
 
 /* Whether delaying a writer until its change is made known could deadlock: another writer is
@@ -326,6 +347,16 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
         answer_now(request, answer);
 }
 
+void notify_names_were_old(struct notify *notify, const struct node *node)
+{
+    const struct change change = {.node = node, .first = 1, .names = node->type == NODE_DATASET};
+    struct job *job = notify ? new_change_job(notify, &change, false) : NULL;
+    if (!job)
+        return;
+    job->is_repeated = true;
+    append_unless_ended(notify, job);
+}
+
 void notify_read(struct notify *notify, uint64_t inode, uint64_t offset, size_t n)
 {
     if (notify)
@@ -361,17 +392,28 @@ void notify_again(struct notify *notify, const struct change *change)
     pthread_mutex_unlock(&notify->lock);
 }
 
+/* Whether an answer waits for something that is queued. The lock must be held. */
+static bool waits_for_any(const struct notify *notify, const struct answer *answer)
+{
+    const struct job *job;
+    DL_FOREACH (notify->jobs, job) {
+        if (job->has_change && !(job->is_of_others && answer->is_of_own))
+            return true;
+    }
+    return false;
+}
+
 void notify_answer(struct notify *notify, fuse_req_t request, const struct answer *answer)
 {
     struct job *job = notify ? calloc(1, sizeof(*job)) : NULL;
     if (job) {
         *job = (struct job){.request = request, .answer = *answer};
         pthread_mutex_lock(&notify->lock);
-        bool is_idle = !notify->jobs;
-        if (!is_idle)
+        bool waits = waits_for_any(notify, answer);
+        if (waits)
             append_job(notify, job);
         pthread_mutex_unlock(&notify->lock);
-        if (!is_idle)
+        if (waits)
             return;
         free(job);
     }
@@ -471,6 +513,30 @@ static void set_done(struct notify *notify, struct job *job)
     pthread_cond_signal(&notify->changed);
 }
 
+/* However long a READ of them takes. The lock must be held. */
+static void wait_for_others(struct notify *notify, struct job *job)
+{
+    const struct job until = {.deadline = clock_in(ANSWER_NANOS)};
+    if (compare_deadlines(&until, job) < 0)
+        job->deadline = until.deadline;
+    pthread_cond_signal(&notify->changed);
+}
+
+/* Those that wait for no more. The lock must be held. */
+static void end_waiting(struct notify *notify)
+{
+    struct job *job, *next;
+    bool has_own = false, has_others = false;
+    DL_FOREACH_SAFE (notify->jobs, job, next) {
+        if (job->has_change && job->is_of_others)
+            has_others = true;
+        else if (job->has_change)
+            has_own = true;
+        else if (!has_own && (!has_others || job->answer.is_of_own))
+            set_done(notify, job);
+    }
+}
+
 /* Ends a job, unless other datasets are left, or it is a close, and another view was looked at meanwhile. The lock
  * must be held. */
 static void end_job(struct notify *notify, struct job *job)
@@ -480,16 +546,18 @@ static void end_job(struct notify *notify, struct job *job)
         notify->runs_others = false;
     if (job->has_others && !job->is_of_others) {
         job->is_of_others = true;
+        if (is_close(job))
+            wait_for_others(notify, job);
     } else if (is_close(job) &&
                !may_answer(&job->change, job->request, &job->answer, notify->is_ending)) {
         job->is_of_others = false;
+        job->deadline = job->latest;
         DL_DELETE(notify->jobs, job);
         DL_APPEND(notify->jobs, job);
     } else {
         set_done(notify, job);
     }
-    while (notify->jobs && !notify->jobs->has_change)
-        set_done(notify, notify->jobs);
+    end_waiting(notify);
 }
 
 static void *work(void *data);
@@ -504,6 +572,17 @@ static void start_another(struct notify *notify)
         notify->n_workers++;
     else
         notify->most_workers = notify->n_workers;
+}
+
+/* What was read before the change, and is not answered yet, will not be kept by the kernel; what is being answered it
+ * has got when this returns. Of a close also what was read before other views began to be told of it. */
+static void make_old(struct notify *notify, const struct job *job)
+{
+    struct known *known = notify->inodes.known;
+    bool names = job->change.names || job->change.node->type != NODE_DATASET;
+    if (!job->is_repeated)
+        known_changed(known, names);
+    known_wait_for_answers(known);
 }
 
 /* They cannot answer: they have nothing but what they invalidate through. The lock must be held. */
@@ -521,7 +600,7 @@ static void work_on(struct notify *notify)
             forget_looks(job);
         pthread_mutex_unlock(&notify->lock);
         if (send) {
-            known_wait_for_lookups(notify->inodes.known);
+            make_old(notify, job);
             if (job->is_of_others)
                 change_visit_others(&job->change, &notify->inodes, invalidate, &invalidation);
             else
@@ -577,6 +656,16 @@ static void end_done(struct notify *notify)
     pthread_mutex_lock(&notify->lock);
 }
 
+/* Of a close that has waited for long enough: another view was looked at meanwhile. */
+static void tell_again(struct notify *notify, const struct change *change)
+{
+    struct job *job = new_change_job(notify, change, true); /* opens no views */
+    if (!job)
+        return;
+    job->is_of_others = false;
+    append_unless_ended(notify, job);
+}
+
 static void *guard(void *data)
 {
     struct notify *notify = data;
@@ -592,9 +681,13 @@ static void *guard(void *data)
             pthread_cond_timedwait(&notify->changed, &notify->lock, &deadline);
         } else {
             struct answer answer = job->answer;
-            (void)may_answer(&job->change, job->request, &answer, true);
+            bool is_told = may_answer(&job->change, job->request, &answer, false);
+            if (!is_told)
+                (void)may_answer(&job->change, job->request, &answer, true);
             fuse_req_t request = take_request(job);
             pthread_mutex_unlock(&notify->lock);
+            if (!is_told)
+                tell_again(notify, &job->change);
             answer_now(request, &answer);
             pthread_mutex_lock(&notify->lock);
         }
@@ -619,6 +712,7 @@ static void destroy_locks(struct notify *notify)
 
 static void end_work(struct notify *notify)
 {
+    atomic_store(&notify->inodes.are_unmounted, true);
     pthread_mutex_lock(&notify->lock);
     notify->is_ending = true;
     pthread_cond_broadcast(&notify->wanted);

@@ -24,12 +24,13 @@
  *     that, all by one worker: a READ of them that holds pages may take as long as other files. A WRITE or truncation
  *     does not wait for it.
  *   - Closing and syncing hold no pages: they are answered when everything queued before is done,
- *     and so is opening a view. So after a close, a sync or an open no outdated content is seen.
+ *     and so is opening a view, but for what other datasets show if it shows nothing of others. So after a close, a
+ *     sync or an open no outdated content is seen.
  *   - Closing a file with something staged (staged_writes.h) is answered when the kernel was told of
  *     all other views and none was looked at meanwhile; otherwise it is told again.
  *   - No answer is delayed longer than a second, that of a truncation two, that of such a close
- *     twenty, whatever the disk of a reader that holds pages, or a future kernel, does. What is still
- *     queued then follows.
+ *     twenty, of which one is for other datasets, whatever the disk of a reader that holds pages, or a
+ *     future kernel, does. What is still queued then follows.
  *   - Without memory for its place in the queue a request is answered at once, and the kernel is not
  *     told of the change.
  *
@@ -37,8 +38,10 @@
  * inode that the kernel may know, tells which without a message. A false positive costs one.
  *
  * Attributes of an inode that the kernel does not know yet must not be read before a change and
- * arrive after its message: look-ups are answered between notify_begin_lookup and
- * notify_end_lookup, and running ones are waited for before messages are sent.
+ * arrive after its message. Reading them may take long, by what a file claims or a disk that is slow, and nobody waits
+ * for that: if something has changed since they began to be read, they are answered so that the kernel keeps them for
+ * no time. Giving such an answer alone (notify_begin_answer to notify_end_answer) is waited for before messages
+ * are sent. Names of a directory that were read before some were changed are invalidated once they have been answered.
  *
  * NULL as notify: nothing of the mount can be written; requests are answered at once. Thread-safe. */
 #ifndef SPARSEFS_FS_KERNEL_INVALIDATE_H
@@ -52,6 +55,7 @@
 #include "fs/fuse.h"
 #include "fs/inode.h"
 #include "fs/inodes_of_change.h"
+#include "fs/kernel_known.h"
 #include "fs/node.h"
 
 struct notify;
@@ -69,9 +73,16 @@ void notify_destroy(struct notify *notify);
 /* The kernel may get to know an inode: to be called before its attributes are read. */
 void notify_known(struct notify *notify, struct inode inode);
 
-/* Before and after a look-up, by the same thread. */
-void notify_begin_lookup(struct notify *notify);
-void notify_end_lookup(struct notify *notify);
+/* Before attributes or names are read that the kernel may keep; when they have been read: then look->is_old says
+ * whether it may keep attributes for no time; and after the answer, between which nothing is waited for, nor any node
+ * forgotten. */
+void notify_begin_look(struct notify *notify, struct look *look);
+void notify_begin_answer(struct notify *notify, struct look *look);
+void notify_end_answer(struct notify *notify, const struct look *look);
+
+/* After names of a group, or in the directories of a dataset, have been answered that were old: the kernel shall not
+ * keep them. Does not wait. */
+void notify_names_were_old(struct notify *notify, const struct node *node);
 
 /* How a request is answered: kind says by which call of libfuse. */
 struct answer {
@@ -93,6 +104,7 @@ struct answer {
     struct fuse_entry_param entry; /* ANSWER_ENTRY, ANSWER_CREATED */
     struct fuse_file_info info;    /* ANSWER_OPENED, ANSWER_CREATED: its file is put if the request
                                       was interrupted */
+    bool is_of_own;                /* ANSWER_OPENED: a view that shows nothing of other datasets */
     struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
 };
 

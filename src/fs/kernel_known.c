@@ -1,4 +1,4 @@
-/* A fixed table of bits by hash; look-ups by epoch. */
+/* A fixed table of bits by hash; answers by epoch. */
 #include "fs/kernel_known.h"
 
 #include <errno.h>
@@ -9,17 +9,19 @@
 #define KNOWN_BITS (1u << 23) /* 1 MiB */
 #define BLOCK_BITS (1u << 20)
 
-/* Pending look-ups, by epoch: begun before the last wait for them, or after. */
-struct lookups {
+/* Answers that are being given, by epoch: begun before the last wait for them, or after. What takes long is before
+ * that: only the kernel is waited for, as it takes one. */
+struct answers {
     pthread_mutex_t waiting; /* serialises waiting; taken before `lock` */
     pthread_mutex_t lock;    /* guards what follows */
     pthread_cond_t ended;
+    uint64_t changes, name_changes;
     unsigned now; /* those that begin now */
     size_t running[2];
 };
 
 struct known {
-    struct lookups lookups;
+    struct answers answers;
     /* Bits by hash, never cleared: of inodes, and of blocks of frames. */
     _Atomic uint64_t inodes[KNOWN_BITS / 64];
     _Atomic uint64_t blocks[BLOCK_BITS / 64];
@@ -30,9 +32,9 @@ int known_create(struct known **out)
     struct known *known = calloc(1, sizeof(*known));
     if (!known)
         return -ENOMEM;
-    pthread_mutex_init(&known->lookups.waiting, NULL);
-    pthread_mutex_init(&known->lookups.lock, NULL);
-    pthread_cond_init(&known->lookups.ended, NULL);
+    pthread_mutex_init(&known->answers.waiting, NULL);
+    pthread_mutex_init(&known->answers.lock, NULL);
+    pthread_cond_init(&known->answers.ended, NULL);
     *out = known;
     return 0;
 }
@@ -41,9 +43,9 @@ void known_destroy(struct known *known)
 {
     if (!known)
         return;
-    pthread_cond_destroy(&known->lookups.ended);
-    pthread_mutex_destroy(&known->lookups.lock);
-    pthread_mutex_destroy(&known->lookups.waiting);
+    pthread_cond_destroy(&known->answers.ended);
+    pthread_mutex_destroy(&known->answers.lock);
+    pthread_mutex_destroy(&known->answers.waiting);
     free(known);
 }
 
@@ -87,37 +89,56 @@ bool known_has_block(struct known *known, struct inode inode)
     return is_set(known->blocks, hash(block_of(inode)) % BLOCK_BITS);
 }
 
-/* ---- Look-ups ---- */
+/* ---- Answers ---- */
 
-static _Thread_local unsigned began; /* the time at which this thread's look-up did */
-
-void known_begin_lookup(struct known *known)
+void known_begin_look(struct known *known, struct look *look)
 {
-    struct lookups *lookups = &known->lookups;
-    pthread_mutex_lock(&lookups->lock);
-    began = lookups->now;
-    lookups->running[began]++;
-    pthread_mutex_unlock(&lookups->lock);
+    struct answers *answers = &known->answers;
+    *look = (struct look){0};
+    pthread_mutex_lock(&answers->lock);
+    look->changes = answers->changes;
+    look->name_changes = answers->name_changes;
+    pthread_mutex_unlock(&answers->lock);
 }
 
-void known_end_lookup(struct known *known)
+void known_begin_answer(struct known *known, struct look *look)
 {
-    struct lookups *lookups = &known->lookups;
-    pthread_mutex_lock(&lookups->lock);
-    if (--lookups->running[began] == 0)
-        pthread_cond_signal(&lookups->ended);
-    pthread_mutex_unlock(&lookups->lock);
+    struct answers *answers = &known->answers;
+    pthread_mutex_lock(&answers->lock);
+    look->is_old = look->changes != answers->changes;
+    look->has_old_names = look->name_changes != answers->name_changes;
+    look->epoch = answers->now;
+    answers->running[look->epoch]++;
+    pthread_mutex_unlock(&answers->lock);
 }
 
-void known_wait_for_lookups(struct known *known)
+void known_end_answer(struct known *known, const struct look *look)
 {
-    struct lookups *lookups = &known->lookups;
-    pthread_mutex_lock(&lookups->waiting);
-    pthread_mutex_lock(&lookups->lock);
-    unsigned before = lookups->now;
-    lookups->now = !before;
-    while (lookups->running[before] > 0)
-        pthread_cond_wait(&lookups->ended, &lookups->lock);
-    pthread_mutex_unlock(&lookups->lock);
-    pthread_mutex_unlock(&lookups->waiting);
+    struct answers *answers = &known->answers;
+    pthread_mutex_lock(&answers->lock);
+    if (--answers->running[look->epoch] == 0)
+        pthread_cond_signal(&answers->ended);
+    pthread_mutex_unlock(&answers->lock);
+}
+
+void known_changed(struct known *known, bool names)
+{
+    struct answers *answers = &known->answers;
+    pthread_mutex_lock(&answers->lock);
+    answers->changes++;
+    answers->name_changes += names;
+    pthread_mutex_unlock(&answers->lock);
+}
+
+void known_wait_for_answers(struct known *known)
+{
+    struct answers *answers = &known->answers;
+    pthread_mutex_lock(&answers->waiting);
+    pthread_mutex_lock(&answers->lock);
+    unsigned before = answers->now;
+    answers->now = !before;
+    while (answers->running[before] > 0)
+        pthread_cond_wait(&answers->ended, &answers->lock);
+    pthread_mutex_unlock(&answers->lock);
+    pthread_mutex_unlock(&answers->waiting);
 }

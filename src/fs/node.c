@@ -23,6 +23,7 @@ static int create_table(struct mounted_file *mounted, enum node_type type, int f
         return -ENOMEM;
     nodes->frame_rank = frame_rank;
     nodes->most_long_texts = NODES_LONG_TEXTS;
+    nodes->most_told_frames = NODES_TOLD;
     nodes->most_described = NODES_DESCRIBED;
     if (getrandom(&nodes->generation, sizeof(nodes->generation), 0) < 0)
         nodes->generation = (uint32_t)clock_now();

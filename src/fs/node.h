@@ -41,6 +41,10 @@ enum node_type {
 /* Bytes of what describes all datasets whose views are open in a mount (dataset_described_bytes). */
 #define NODES_DESCRIBED ((size_t)512 << 20)
 
+/* Frames of which it is noted that the kernel was told what others hold, of all datasets: of each from the first to the
+ * last of them, and one more. All are looked at when anything is written. */
+#define NODES_TOLD ((uint64_t)1 << 22)
+
 /* Groups are shown so many levels below the root of their file: each is compared with those above
  * it, and longer paths than half of this Linux does not take anyway. */
 #define NODE_MOST_LEVELS ((unsigned)SFS_MOST_LEVELS)
@@ -190,13 +194,23 @@ struct node_told {
     uint64_t first, last; /* frames of which, since it was made to forget all; first > last: none */
 };
 
-/* The kernel is going to be told bytes or attributes of a view of a node whose views are in use, which are read after
- * this; frame: one that it is of, or UINT64_MAX. Notes that of views that show others. */
-void node_tell(struct nodes *nodes, const struct node *node, enum view_kind kind, uint64_t frame);
+/* In place of a number: all views that are open, of nodes of which node_is_told_open. */
+#define NODE_TOLD_OPEN UINT32_MAX
 
-/* All that may show elements of a node of which it was told something and has not forgotten it, in memory that the
- * caller frees; returns how many: 0 also if there is no memory. And: it has forgotten that, unless it was told more
- * since. */
+/* The kernel is going to be told bytes or attributes of a view of a node whose views are in use, which are read after
+ * this; frame: one that it is of, or UINT64_MAX. Notes that of views that show others. False: it does not, as that
+ * would be too many frames to look at: the kernel may keep attributes for no time, and of bytes node_tell_open is to be
+ * called, too, before they are read. */
+bool node_tell(struct nodes *nodes, const struct node *node, enum view_kind kind, uint64_t frame);
+
+/* The kernel may keep bytes of views of the node, of any frame, but only until they are opened again. Notes that for
+ * ever. */
+void node_tell_open(struct nodes *nodes, const struct node *node);
+bool node_is_told_open(const struct node *node);
+
+/* All that may show elements of a node of which it was told something and has not forgotten it, with no more than
+ * NODES_TOLD frames, in memory that the caller frees; returns how many: 0 also if there is no memory. And: it has
+ * forgotten that, unless it was told more since. */
 size_t node_told(struct nodes *nodes, const struct node *node, struct node_told **told);
 void node_forgot(struct nodes *nodes, const struct node_told *told);
 

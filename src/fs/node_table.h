@@ -50,6 +50,7 @@ struct entry_of_node {
     bool is_told; /* the kernel, of what others hold, and has not forgotten it */
     struct entry_of_node *prev_told, *next_told; /* in the list of those */
     struct node_told told;
+    atomic_bool is_told_open;
 };
 
 /* What was told of virtual datasets, which show elements of any, and of others, which show planes as their mask. */
@@ -78,7 +79,11 @@ struct nodes {
     unsigned n_idle;
     size_t idle_bytes;
     struct entry_of_node *told[NODE_TOLD_LISTS];
-    atomic_uint n_told;           /* in these lists; may be read without the lock */
+    atomic_uint n_told;           /* in these lists, and told_open; may be read without the lock */
+    uint64_t told_frames;         /* from the first to the last of each, and one for each */
+    uint64_t most_told_frames;    /* NODES_TOLD */
+    uint64_t told_open;           /* how often node_tell_open was called */
+    bool is_told_open;            /* since the kernel was made to forget that */
     size_t idle_described;        /* bytes of what describes those that are idle */
     size_t described;             /* the same of all views */
     size_t most_described;        /* NODES_DESCRIBED */

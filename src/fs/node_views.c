@@ -88,6 +88,14 @@ static int count_described(struct nodes *nodes, struct entry_of_node *entry, siz
     return -ENOMEM;
 }
 
+/* Of what the kernel was told: what has to be looked at with each change of anything does not depend on what files
+ * claim, or readers do. */
+static uint64_t told_frames(const struct entry_of_node *entry)
+{
+    const struct node_told *told = &entry->told;
+    return !entry->is_told ? 0 : told->first > told->last ? 1 : told->last - told->first + 2;
+}
+
 #define ALL_VIEWS    ((1u << VIEW_KINDS) - 1)
 #define MASKED_VIEWS (1u << VIEW_PNG | 1u << VIEW_CBF)
 
@@ -107,6 +115,7 @@ static void add_told(struct nodes *nodes, struct entry_of_node *entry, unsigned 
                                      .times = entry->told.times,
                                      .first = UINT64_MAX};
     DL_APPEND2(*list_of(nodes, entry), entry, prev_told, next_told);
+    nodes->told_frames += told_frames(entry);
     atomic_fetch_add(&nodes->n_told, 1);
 }
 
@@ -114,36 +123,79 @@ void node_remove_told(struct nodes *nodes, struct entry_of_node *entry)
 {
     if (!entry->is_told)
         return;
+    nodes->told_frames -= told_frames(entry);
     entry->is_told = false;
     DL_DELETE2(*list_of(nodes, entry), entry, prev_told, next_told);
     atomic_fetch_sub(&nodes->n_told, 1);
 }
 
-void node_tell(struct nodes *nodes, const struct node *node, enum view_kind kind, uint64_t frame)
+/* Unless that would be too many. The lock must be held. */
+static bool add_told_frame(struct nodes *nodes, struct entry_of_node *entry, uint64_t frame)
+{
+    struct node_told *told = &entry->told, before = *told;
+    uint64_t others = nodes->told_frames - told_frames(entry);
+    told->last = told->first > told->last || frame > told->last ? frame : told->last;
+    told->first = frame < told->first ? frame : told->first;
+    if (told_frames(entry) > nodes->most_told_frames - others) {
+        *told = before;
+        return false;
+    }
+    nodes->told_frames = others + told_frames(entry);
+    return true;
+}
+
+bool node_tell(struct nodes *nodes, const struct node *node, enum view_kind kind, uint64_t frame)
 {
     struct entry_of_node *entry = (struct entry_of_node *)node;
     struct node_told *told = &entry->told;
     bool is_virtual = entry->views->info->layout == SFS_VIRTUAL;
     if (!is_virtual && !(MASKED_VIEWS >> kind & 1))
-        return;
+        return true;
     pthread_mutex_lock(&nodes->lock);
-    add_told(nodes, entry, is_virtual ? ALL_VIEWS : MASKED_VIEWS);
+    bool is_noted = entry->is_told || nodes->told_frames < nodes->most_told_frames;
+    if (is_noted)
+        add_told(nodes, entry, is_virtual ? ALL_VIEWS : MASKED_VIEWS);
     told->times++;
-    if (frame != UINT64_MAX) {
-        told->last = told->first > told->last || frame > told->last ? frame : told->last;
-        told->first = frame < told->first ? frame : told->first;
-    }
+    if (is_noted && frame != UINT64_MAX)
+        is_noted = add_told_frame(nodes, entry, frame);
     pthread_mutex_unlock(&nodes->lock);
+    return is_noted;
+}
+
+void node_tell_open(struct nodes *nodes, const struct node *node)
+{
+    atomic_store(&((struct entry_of_node *)node)->is_told_open, true);
+    pthread_mutex_lock(&nodes->lock);
+    if (!nodes->is_told_open)
+        atomic_fetch_add(&nodes->n_told, 1);
+    nodes->is_told_open = true;
+    nodes->told_open++;
+    pthread_mutex_unlock(&nodes->lock);
+}
+
+bool node_is_told_open(const struct node *node)
+{
+    return atomic_load(&((struct entry_of_node *)node)->is_told_open);
+}
+
+/* The lock must be held. */
+static void forget_open(struct nodes *nodes, uint64_t times)
+{
+    if (nodes->told_open != times || !nodes->is_told_open)
+        return;
+    nodes->is_told_open = false;
+    atomic_fetch_sub(&nodes->n_told, 1);
 }
 
 size_t node_told(struct nodes *nodes, const struct node *node, struct node_told **told)
 {
     struct entry_of_node *entry, *other = (struct entry_of_node *)node;
-    size_t n = 0;
+    size_t n;
     *told = NULL;
     if (atomic_load(&nodes->n_told) == 0)
         return 0;
     pthread_mutex_lock(&nodes->lock);
+    n = nodes->is_told_open;
     int n_lists = other->is_plane ? NODE_TOLD_LISTS : NODE_TOLD_OF_PLANES;
     for (int i = 0; i < n_lists; i++)
         DL_FOREACH2 (nodes->told[i], entry, next_told)
@@ -154,6 +206,8 @@ size_t node_told(struct nodes *nodes, const struct node *node, struct node_told 
     for (int i = 0; *told && i < n_lists; i++)
         DL_FOREACH2 (nodes->told[i], entry, next_told)
             (*told)[n++] = entry->told;
+    if (*told && nodes->is_told_open)
+        (*told)[n++] = (struct node_told){.number = NODE_TOLD_OPEN, .times = nodes->told_open};
     pthread_mutex_unlock(&nodes->lock);
     return n;
 }
@@ -162,7 +216,9 @@ void node_forgot(struct nodes *nodes, const struct node_told *told)
 {
     pthread_mutex_lock(&nodes->lock);
     struct entry_of_node *entry = node_find_number(nodes, told->number);
-    if (entry && entry->told.times == told->times)
+    if (told->number == NODE_TOLD_OPEN)
+        forget_open(nodes, told->times);
+    else if (entry && entry->told.times == told->times)
         node_remove_told(nodes, entry);
     pthread_mutex_unlock(&nodes->lock);
 }

@@ -224,6 +224,27 @@ void open_file_put(struct mount *mount, struct open_file *file)
     free(file);
 }
 
+static bool is_told(const struct open_file *file)
+{
+    return file->node && inode_is_view(file->inode) && node_is_told_open(file->node);
+}
+
+int open_files_told(struct inode **inodes, size_t *n)
+{
+    struct open_file *file;
+    size_t most = 0;
+    *n = 0;
+    pthread_mutex_lock(&open_lock);
+    DL_FOREACH (open_files, file)
+        most += is_told(file);
+    *inodes = calloc(most ? most : 1, sizeof(**inodes));
+    DL_FOREACH (open_files, file)
+        if (*inodes && *n < most && is_told(file))
+            (*inodes)[(*n)++] = file->inode;
+    pthread_mutex_unlock(&open_lock);
+    return *inodes ? 0 : -ENOMEM;
+}
+
 void open_files_close(struct mount *mount)
 {
     while (open_files)
@@ -385,7 +406,7 @@ static bool has_moving_size(const struct open_file *file)
 /* Whether the kernel may have pages of another state, and nobody has told it. */
 static bool is_read_again(const struct open_file *file)
 {
-    return file->views && (views_show_others(file->views) ||
+    return file->views && (views_show_others(file->views) || node_is_told_open(file->node) ||
                            views_may_be_others(file->views, file->node->mounted->files));
 }
 
@@ -445,6 +466,14 @@ int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, b
     return 0;
 }
 
+/* A virtual dataset does, and a preview its mask. */
+static bool shows_others(const struct open_file *file)
+{
+    enum view_kind kind = inode_view(file->inode);
+    return file->views &&
+           (file->views->info->layout == SFS_VIRTUAL || kind == VIEW_PNG || kind == VIEW_CBF);
+}
+
 void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     LOOKING(request);
@@ -453,6 +482,7 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
     struct open_file *file;
     answer.error = open_file_open(mount, request, number, false, info, &file);
     answer.info = *info;
+    answer.is_of_own = !answer.error && !shows_others(file);
     notify_answer(mount->notify, request, &answer);
 }
 

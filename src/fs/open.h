@@ -81,6 +81,10 @@ int open_file_apply(struct mount *mount, struct open_file *file, struct change *
  * kernel by the time that notify_answer answers. */
 int open_file_take(struct mount *mount, struct open_file *file, enum matrix_close how);
 
+/* The inodes of all views that are open, of nodes of which node_is_told_open, in memory that the caller frees.
+ * -ENOMEM. Thread-safe. */
+int open_files_told(struct inode **inodes, size_t *n);
+
 /* Closes what is open still, after the last request: the kernel does not say more. */
 void open_files_close(struct mount *mount);
 

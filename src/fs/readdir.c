@@ -10,6 +10,7 @@
  * links as they were when reading began. So they are where the kernel must not keep listings
  * (mount_keeps_listings). */
 #include <errno.h>
+#include <linux/fuse.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
 #include "fs/escaped_names.h"
 #include "fs/frame_names.h"
 #include "fs/mount.h"
+#include "fs/requests.h"
 
 #define AT_CONTROL 2 /* the offset of .sparsefs at the root, */
 #define AT_JSON    3 /* of group.json, */
@@ -486,13 +488,34 @@ static int read_entries(struct mount *mount, struct directory *directory,
     return error == -ENOENT || *used > 0 ? 0 : error;
 }
 
-static void answer(fuse_req_t request, int error, char *buffer, size_t used)
+/* The kernel asks for the attributes when it wants them. */
+static void keep_no_attributes(char *buffer, size_t used)
 {
-    if (error)
-        answer_error(request, error);
-    else
-        fuse_reply_buf(request, buffer, used);
-    free(buffer);
+    for (size_t at = 0; at < used;) {
+        struct fuse_direntplus *entry = (struct fuse_direntplus *)(void *)(buffer + at);
+        entry->entry_out.attr_valid = 0;
+        entry->entry_out.attr_valid_nsec = 0;
+        at += FUSE_DIRENTPLUS_SIZE(entry);
+    }
+}
+
+/* What was read since `look` began of a directory of this node, which may be closed as soon as it is answered. */
+static void answer(struct mount *mount, const struct directory_read *read, const struct node *node,
+                   struct look *look, char *buffer, size_t used)
+{
+    uint32_t number = node->number;
+    notify_begin_answer(mount->notify, look);
+    bool is_kept = look->has_old_names && mount_keeps_listings(mount);
+    if (is_kept)
+        node_hold(mount->nodes, number);
+    if (look->is_old && read->plus)
+        keep_no_attributes(buffer, used);
+    fuse_reply_buf(read->request, buffer, used);
+    notify_end_answer(mount->notify, look);
+    if (is_kept) {
+        notify_names_were_old(mount->notify, node);
+        node_put(mount->nodes, number);
+    }
 }
 
 /* It may be closed as soon as this is answered. */
@@ -501,15 +524,19 @@ void directory_read_open(struct mount *mount, struct directory *directory,
 {
     char *buffer;
     size_t used = 0;
-    notify_begin_lookup(mount->notify);
+    struct look look;
+    notify_begin_look(mount->notify, &look);
     pthread_mutex_lock(&directory->lock);
     if (read->offset == 0)
         begin_again(mount, directory);
     directory->is_new = false;
     int error = read_entries(mount, directory, read, &buffer, &used);
     pthread_mutex_unlock(&directory->lock);
-    answer(read->request, error, buffer, used);
-    notify_end_lookup(mount->notify);
+    if (error)
+        answer_error(read->request, error);
+    else
+        answer(mount, read, directory->node, &look, buffer, used);
+    free(buffer);
 }
 
 void directory_read(struct mount *mount, struct inode inode, const struct directory_read *read)
@@ -517,13 +544,17 @@ void directory_read(struct mount *mount, struct inode inode, const struct direct
     struct directory directory;
     char *buffer = NULL;
     size_t used = 0;
-    notify_begin_lookup(mount->notify);
+    struct look look;
+    notify_begin_look(mount->notify, &look);
     int error = enter(mount, inode, read->offset == 0, &directory);
     bool is_entered = !error;
     if (is_entered)
         error = read_entries(mount, &directory, read, &buffer, &used);
-    answer(read->request, error, buffer, used);
+    if (error)
+        answer_error(read->request, error);
+    else
+        answer(mount, read, directory.node, &look, buffer, used);
+    free(buffer);
     if (is_entered)
         leave(mount, &directory);
-    notify_end_lookup(mount->notify);
 }

@@ -23,10 +23,11 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
     struct mount *mount = mount_of(request);
     struct fuse_entry_param entry = {0};
     struct inode inode = {0};
+    struct look look;
     bool is_new = false;
-    notify_begin_lookup(mount->notify);
     int error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
     bool is_held = !error;
+    notify_begin_look(mount->notify, &look);
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
     entry.entry_timeout = mount_name_timeout(mount, inode);
@@ -41,11 +42,17 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
         entry.attr_timeout = entry.entry_timeout = 0;
     /* Negative entries may become stale, unless the mount is read-only. */
     bool may_come = mount->is_writable || mount->follow || is_in_folder(mount, parent);
-    if (!error || (error == -ENOENT && !may_come))
-        answer_entry(request, &entry);
-    else
+    if (error && (error != -ENOENT || may_come)) {
         answer_error(request, error);
-    notify_end_lookup(mount->notify);
+        return;
+    }
+    notify_begin_answer(mount->notify, &look);
+    if (look.is_old)
+        entry.attr_timeout = 0;
+    bool is_gone = fuse_reply_entry(request, &entry) == -ENOENT;
+    notify_end_answer(mount->notify, &look);
+    if (is_gone && entry.ino)
+        node_forgotten(mount->nodes, inode.node, 1);
 }
 
 /* The root is there for as long as the mount. */

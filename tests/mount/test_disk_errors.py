@@ -987,7 +987,7 @@ def read_page(reader, offset):
 
 def test_who_reads_a_virtual_dataset_delays_no_write(slow, mounts):
     """Its pages are locked until the disk gives its source; a WRITE that waited for them would be answered a second
-    later. There are more of them than threads that invalidate."""
+    later, as opening other views would be. There are more of them than threads that invalidate."""
     path = slow.path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file.create_dataset("x", (4, 64, 64), "<u2", chunks=(1, 64, 64), compression=1)
@@ -1007,18 +1007,55 @@ def test_who_reads_a_virtual_dataset_delays_no_write(slow, mounts):
         try:
             read_page(reader, 2 * 8192)
             slow.wait_for_held()
-            seconds = []
+            seconds, opening = [], []
             for _ in range(40):
                 begin = time.monotonic()
                 os.pwrite(other.fileno(), b"\2" * 8192, 0)
                 seconds.append(time.monotonic() - begin)
             assert shown.read_bytes() == b"\2" * 8192
             assert min(seconds[:4]) < 1 and min(seconds[-4:]) < 1
+            for _ in range(4):
+                os.pwrite(other.fileno(), b"\2" * 8192, 0)
+                begin = time.monotonic()
+                with open(shown, "rb"):
+                    opening.append(time.monotonic() - begin)
+            assert min(opening) < 1
+            begin = time.monotonic()
+            with open(mount / "other/frames/0.raw", "wb"):
+                pass
+            assert time.monotonic() - begin < 20
+            assert shown.read_bytes() == bytes(8192)
         finally:
             slow.let_go()
     assert reader.wait(START_SECONDS) == 0
     (mount / "x/frames/2.raw").write_bytes(b"\3" * 8192)
     assert (mount / "v/stack.raw").read_bytes()[2 * 8192:3 * 8192] == b"\3" * 8192
+
+
+def test_a_slow_look_up_delays_nothing_that_changes(slow, mounts):
+    """Nor is anything outdated seen meanwhile."""
+    path = slow.path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("other", (1, 64, 64), "<u2", chunks=(1, 64, 64))
+        file["between"] = np.random.default_rng(1).integers(0, 255, 8 << 20, "u1")
+        file.create_dataset("x", (4, 64, 64), "<u2", chunks=(1, 64, 64), compression=1)
+        file["x"][:] = 1
+    mount = mounts(path, "rw,commit_interval=0,cache_size=64K")
+    shown = mount / "other/npy/000000.npy"
+    with open(mount / "other/frames/0.raw", "r+b", buffering=0) as other:
+        other.write(b"\1" * 8192)
+        shown.read_bytes()
+        slow.hold("reads")
+        try:
+            looking = subprocess.Popen(["stat", mount / "x/frames/0.raw"], stdout=subprocess.DEVNULL)
+            slow.wait_for_held()
+            for n in range(3):
+                os.pwrite(other.fileno(), bytes([n]) * 8192, 0)
+                with open(shown, "rb") as file:
+                    assert file.read()[-8192:] == bytes([n]) * 8192
+        finally:
+            slow.let_go()
+    assert looking.wait(START_SECONDS) == 0
 
 
 def test_who_waits_for_a_count_can_be_killed(slow, tmp_path):

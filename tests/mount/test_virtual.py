@@ -449,6 +449,35 @@ def test_what_is_written_is_shown_by_what_is_open(mounts, tmp_path):
     write_while_open(mount / "data_000001", mount / "data", data.shape)
 
 
+def test_frames_far_from_each_other_are_shown_as_they_are_written(mounts, tmp_path):
+    """Nobody looks at all frames between the first and the last that somebody has looked at."""
+    path, far = tmp_path / "v.h5", (1 << 34) - 1
+    write(path, np.ones((2, 8, 9), "<u4"), chunks=(1, 8, 9))
+    one, shape = (1, 8, 9), (far + 1, 8, 9)
+    step = (1, 1, 1)
+    make_mapped(path, shape, [(space_of(shape, (at, 0, 0), step, one, step), ".", "d",
+                               space_of((2, 8, 9), (n, 0, 0), step, one, step)) for n, at in enumerate((0, far))])
+    mount = mounts(path, "rw")
+    shown = [mount / f"v/{name}" for name in ("frames/0.raw", f"frames/{far}.raw", f"raw/{far}.raw")]
+    fds = [os.open(name, os.O_RDONLY) for name in shown]
+    maps = [np.memmap(name, "<u4", "r") for name in shown]
+    try:
+        for value in 5, 6, 7:
+            assert not any((each == value).any() for each in maps)
+            times = [os.stat(name).st_mtime_ns for name in shown]
+            for n in range(2):
+                (mount / f"d/frames/{n}.raw").write_bytes(np.full(72, value, "<u4").tobytes())
+            expected = np.full(72, value, "<u4").tobytes()
+            assert all(each.tobytes() == expected for each in maps)
+            assert all(os.pread(fd, 288, 0) == expected for fd in fds)
+            assert all(os.stat(name).st_mtime_ns > time for name, time in zip(shown, times))
+            assert all(name.read_bytes() == expected for name in shown)
+    finally:
+        del maps
+        for fd in fds:
+            os.close(fd)
+
+
 def circle(folder):
     for name, other in (("a.h5", "b.h5"), ("b.h5", "c.h5"), ("c.h5", "a.h5")):
         layout = h5py.VirtualLayout((2, 3, 4), "<u4")

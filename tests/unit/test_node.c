@@ -665,7 +665,55 @@ static void what_is_forgotten_is_not_looked_at(void **state)
     close_table(table);
 }
 
-TEST_MAIN(cmocka_unit_test(what_is_forgotten_is_not_looked_at),
+/* How many frames are looked at does not depend on what datasets claim: of more than that the kernel may keep only
+ * bytes of what is open. */
+static void not_too_many_frames_are_looked_at(void **state)
+{
+    (void)state;
+    struct views *views;
+    struct table table;
+    make_shown();
+    assert_int_equal(sfs_open("shown.h5", NULL, &table.file), 0);
+    assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
+    struct nodes *nodes = table.nodes;
+    const struct node *node = look_up(table, root_of(table), "virtual");
+    const struct node *other = look_up(table, root_of(table), "frames");
+    assert_int_equal(node_get_views(nodes, node, &views), 0);
+    assert_int_equal(node_get_views(nodes, other, &views), 0);
+    assert_true(node_tell(nodes, node, VIEW_RAW, 5));
+    assert_true(node_tell(nodes, node, VIEW_RAW, 5 + NODES_TOLD - 2));
+    assert_int_equal(nodes->told_frames, NODES_TOLD);
+    assert_false(node_tell(nodes, node, VIEW_RAW, 4));
+    assert_false(node_tell(nodes, node, VIEW_RAW, INODE_MAX_FRAMES - 1));
+    assert_false(node_tell(nodes, other, VIEW_PNG, 0));
+    assert_true(node_tell(nodes, other, VIEW_RAW, 0)); /* shows no others */
+    struct node_told *told, first = first_told(table, other, 1);
+    assert_int_equal(first.first, 5);
+    assert_int_equal(first.last, 5 + NODES_TOLD - 2);
+    assert_false(node_is_told_open(other));
+    node_tell_open(nodes, other);
+    assert_true(node_is_told_open(other));
+    assert_int_equal(node_told(nodes, other, &told), 2);
+    assert_int_equal(told[1].number, NODE_TOLD_OPEN);
+    node_forgot(nodes, &told[0]);
+    assert_int_equal(nodes->told_frames, 0);
+    node_tell_open(nodes, other);
+    node_forgot(nodes, &told[1]); /* it was told more since */
+    free(told);
+    assert_int_equal(node_told(nodes, other, &told), 1);
+    node_forgot(nodes, &told[0]);
+    free(told);
+    assert_int_equal(nodes->n_told, 0);
+    assert_true(node_is_told_open(other));
+    assert_true(node_tell(nodes, other, VIEW_PNG, 3));
+    assert_int_equal(nodes->told_frames, 2);
+    node_put_views(nodes, node);
+    node_put_views(nodes, other);
+    close_table(table);
+}
+
+TEST_MAIN(cmocka_unit_test(not_too_many_frames_are_looked_at),
+          cmocka_unit_test(what_is_forgotten_is_not_looked_at),
           cmocka_unit_test(long_targets_have_a_limit),
           cmocka_unit_test(long_names_are_kept_as_they_are_shown),
           cmocka_unit_test(what_nobody_uses_goes), cmocka_unit_test(the_kernel_may_keep_all),

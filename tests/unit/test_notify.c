@@ -123,13 +123,15 @@ static void what_goes_with_a_change_is_flushed(void **state)
 {
     (void)state;
     struct mounted mounted = begin();
+    struct look look;
     const struct node *last = write_datasets(&mounted);
     const struct node *group = look_up(&mounted, node_get(mounted.nodes, 0), "a");
     const struct node *other = look_up(&mounted, node_get(mounted.nodes, 0), "b");
     const struct change change = {.node = group, .first = 1};
     node_forgotten(mounted.nodes, last->number, 1);
     notify_known(mounted.notify, (struct inode){.node = group->number, .entry = ENTRY_NODE});
-    notify_begin_lookup(mounted.notify); /* which the thread waits for */
+    notify_begin_look(mounted.notify, &look);
+    notify_begin_answer(mounted.notify, &look); /* which the thread waits for */
     notify_change(mounted.notify, &change, 0, NULL, NULL);
     node_forgotten(mounted.nodes, group->number, 1);
     size_t in_use = 1 + (DATASETS - 1) + 2; /* root, datasets, groups */
@@ -137,7 +139,7 @@ static void what_goes_with_a_change_is_flushed(void **state)
     assert_int_equal(nodes_count(mounted.nodes), in_use + NODES_UNHELD);
     uint64_t before = encoded(&mounted);
     unsigned errors = log_errors();
-    notify_end_lookup(mounted.notify);
+    notify_end_answer(mounted.notify, &look);
     notify_destroy(mounted.notify);
     assert_int_equal(nodes_count(mounted.nodes), in_use + NODES_UNHELD - 1);
     assert_int_equal(encoded(&mounted), before + 1);
@@ -148,6 +150,34 @@ static void what_goes_with_a_change_is_flushed(void **state)
     close(mounted.ends[1]);
 }
 
+/* What was read before a change is answered for the kernel to keep it for no time, however long reading took: nobody
+ * waits for that. */
+static void what_was_read_before_a_change_is_old(void **state)
+{
+    (void)state;
+    struct known *known;
+    struct look before, names, after;
+    assert_int_equal(known_create(&known), 0);
+    known_begin_look(known, &before);
+    known_changed(known, false);
+    known_wait_for_answers(known);
+    known_begin_look(known, &names);
+    known_begin_answer(known, &before);
+    assert_true(before.is_old);
+    assert_false(before.has_old_names);
+    known_end_answer(known, &before);
+    known_changed(known, true);
+    known_begin_look(known, &after);
+    known_begin_answer(known, &names);
+    known_begin_answer(known, &after);
+    assert_true(names.is_old && names.has_old_names);
+    assert_false(after.is_old || after.has_old_names);
+    known_end_answer(known, &names);
+    known_end_answer(known, &after);
+    known_wait_for_answers(known);
+    known_destroy(known);
+}
+
 static int quiet(void **state)
 {
     (void)state;
@@ -155,4 +185,5 @@ static int quiet(void **state)
     return 0;
 }
 
-TEST_MAIN(cmocka_unit_test_setup(what_goes_with_a_change_is_flushed, quiet))
+TEST_MAIN(cmocka_unit_test(what_was_read_before_a_change_is_old),
+          cmocka_unit_test_setup(what_goes_with_a_change_is_flushed, quiet))
