@@ -245,24 +245,23 @@ static bool is_signature(const char *bytes)
     return memcmp(bytes, signature, sizeof(signature)) == 0;
 }
 
-static bool has_signature(int fd, off_t size)
+/* 0 or -errno. */
+static int find_signature(int fd, off_t size, bool *found)
 {
     char bytes[FIRST_BYTES];
     const size_t most = FIRST_BYTES / 2 + sizeof(signature);
     ssize_t n = pread(fd, bytes, most, 0);
     size_t end = n > 0 ? (size_t)n : 0;
-    if (end >= sizeof(signature) && is_signature(bytes))
-        return true;
+    *found = end >= sizeof(signature) && is_signature(bytes);
     size_t at = FIRST_OFFSET;
-    for (; at + sizeof(signature) <= end; at *= 2)
-        if (is_signature(bytes + at))
-            return true;
+    for (; !*found && at + sizeof(signature) <= end; at *= 2)
+        *found = is_signature(bytes + at);
     const uint64_t last = size > 0 ? (uint64_t)size : 0;
-    for (uint64_t offset = at; end == most && offset < last; offset *= 2)
-        if (pread(fd, bytes, sizeof(signature), (off_t)offset) == sizeof(signature) &&
-            is_signature(bytes))
-            return true;
-    return false;
+    for (uint64_t offset = at; n >= 0 && !*found && end == most && offset < last; offset *= 2) {
+        n = pread(fd, bytes, sizeof(signature), (off_t)offset);
+        *found = n == sizeof(signature) && is_signature(bytes);
+    }
+    return n < 0 ? -errno : 0;
 }
 
 /* Replaces an entry for another state of the file, an empty one, or one of the others. */
@@ -291,30 +290,35 @@ bool folder_is_old_enough(const struct stat *st)
     return now.tv_sec - last > SETTLED_SECONDS;
 }
 
-/* One that could not be read may be read the next time. */
-static bool look_for_signature(struct folder *folder, int found, const struct stat *st)
+/* One that may not be read is none, and may be read the next time. Of one that could not be read for another reason it
+ * is not known: an HDF5 file that others have open must not become something else for them. */
+static int look_for_signature(struct folder *folder, int found, const struct stat *st,
+                              bool *is_hdf5)
 {
     int fd = folder_open_found(found);
-    if (fd < 0)
-        return false;
-    bool is_hdf5 = has_signature(fd, st->st_size);
-    close(fd);
-    if (folder_is_old_enough(st))
-        keep_kind(folder, st, is_hdf5);
-    return is_hdf5;
+    int error = fd < 0 ? fd : find_signature(fd, st->st_size, is_hdf5);
+    if (fd >= 0)
+        close(fd);
+    if (!error && folder_is_old_enough(st))
+        keep_kind(folder, st, *is_hdf5);
+    if (error)
+        *is_hdf5 = false;
+    return error == -EACCES || error == -EPERM ? 0 : error;
 }
 
-enum folder_kind folder_kind(struct folder *folder, int found, const struct stat *st)
+int folder_kind(struct folder *folder, int found, const struct stat *st, enum folder_kind *kind)
 {
-    bool is_hdf5;
-    if (S_ISDIR(st->st_mode))
-        return FOLDER_DIRECTORY;
-    if (S_ISLNK(st->st_mode))
-        return FOLDER_SYMLINK;
+    bool is_hdf5 = false;
     struct stat copy = *st;
-    if (!find_kind(folder, &copy, &is_hdf5))
-        is_hdf5 = look_for_signature(folder, found, st);
-    return is_hdf5 ? FOLDER_HDF5 : FOLDER_FILE;
+    bool is_file = !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode);
+    int error = is_file && !find_kind(folder, &copy, &is_hdf5)
+                    ? look_for_signature(folder, found, st, &is_hdf5)
+                    : 0;
+    *kind = S_ISDIR(st->st_mode)   ? FOLDER_DIRECTORY
+            : S_ISLNK(st->st_mode) ? FOLDER_SYMLINK
+            : is_hdf5              ? FOLDER_HDF5
+                                   : FOLDER_FILE;
+    return error;
 }
 
 /* ---- Listing ---- */

@@ -45,8 +45,9 @@ int folder_open_found(int found);
 /* What was found. Of regular files those are HDF5 which have its signature where the format allows
  * it, at 0, 512, 1024, 2048 and so on: one read of 2 KiB and one for every doubling of the
  * file's size are made to find that out, once for
- * every state of the file that is older than some seconds. */
-enum folder_kind folder_kind(struct folder *folder, int found, const struct stat *st);
+ * every state of the file that is older than some seconds. Errors of open(2) and pread(2), but that it may not be
+ * read: then it is not known. */
+int folder_kind(struct folder *folder, int found, const struct stat *st, enum folder_kind *kind);
 
 /* Whether another state of the file would have other times. */
 bool folder_is_old_enough(const struct stat *st);
