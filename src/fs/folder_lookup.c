@@ -75,12 +75,15 @@ static int node_of_found(struct mount *mount, const struct node *directory, cons
 {
     struct folder *folder = mounted_files_folder(mount->files);
     char target[PATH_MAX];
-    const struct folder_entry entry = {name, folder_kind(folder, found, st), st, target};
+    struct folder_entry entry = {.name = name, .st = st, .target = target};
+    int error = folder_kind(folder, found, st, &entry.kind);
+    if (error)
+        return error;
     ssize_t n = entry.kind == FOLDER_SYMLINK ? readlinkat(found, "", target, sizeof(target)) : 0;
     if (n < 0 || n == sizeof(target))
         return n < 0 ? -errno : -ENAMETOOLONG;
     target[n] = '\0';
-    int error = node_folder_child(mount->nodes, directory, &entry, child);
+    error = node_folder_child(mount->nodes, directory, &entry, child);
     if (!error)
         show(mount, *child, st);
     return error;

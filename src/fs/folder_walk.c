@@ -11,12 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/acl.h"
+#include "common/interrupt.h"
 #include "common/links_of_others.h"
 #include "common/mounts.h"
 
@@ -25,8 +27,8 @@
 #define FIRST_BYTES     4096              /* of a file, that are read at once */
 #define FIRST_OFFSET    512               /* of a signature behind a user block */
 #define SETTLED_SECONDS 2
-#define FIRST_NAMES     64
-#define FIRST_TEXT      1024 /* bytes of names */
+#define READ_BYTES      FOLDER_NAMES_BYTES /* of a directory, at once */
+#define FIRST_DISTANCE  1024               /* of marks, in names */
 
 #ifndef XFS_SUPER_MAGIC /* in headers before Linux 4.20 */
 #define XFS_SUPER_MAGIC 0x58465342
@@ -245,24 +247,23 @@ static bool is_signature(const char *bytes)
     return memcmp(bytes, signature, sizeof(signature)) == 0;
 }
 
-static bool has_signature(int fd, off_t size)
+/* 0 or -errno. */
+static int find_signature(int fd, off_t size, bool *found)
 {
     char bytes[FIRST_BYTES];
     const size_t most = FIRST_BYTES / 2 + sizeof(signature);
     ssize_t n = pread(fd, bytes, most, 0);
     size_t end = n > 0 ? (size_t)n : 0;
-    if (end >= sizeof(signature) && is_signature(bytes))
-        return true;
+    *found = end >= sizeof(signature) && is_signature(bytes);
     size_t at = FIRST_OFFSET;
-    for (; at + sizeof(signature) <= end; at *= 2)
-        if (is_signature(bytes + at))
-            return true;
+    for (; !*found && at + sizeof(signature) <= end; at *= 2)
+        *found = is_signature(bytes + at);
     const uint64_t last = size > 0 ? (uint64_t)size : 0;
-    for (uint64_t offset = at; end == most && offset < last; offset *= 2)
-        if (pread(fd, bytes, sizeof(signature), (off_t)offset) == sizeof(signature) &&
-            is_signature(bytes))
-            return true;
-    return false;
+    for (uint64_t offset = at; n >= 0 && !*found && end == most && offset < last; offset *= 2) {
+        n = pread(fd, bytes, sizeof(signature), (off_t)offset);
+        *found = n == sizeof(signature) && is_signature(bytes);
+    }
+    return n < 0 ? -errno : 0;
 }
 
 /* Replaces an entry for another state of the file, an empty one, or one of the others. */
@@ -291,108 +292,219 @@ bool folder_is_old_enough(const struct stat *st)
     return now.tv_sec - last > SETTLED_SECONDS;
 }
 
-/* One that could not be read may be read the next time. */
-static bool look_for_signature(struct folder *folder, int found, const struct stat *st)
+/* One that may not be read is none, and may be read the next time. Of one that could not be read for another reason it
+ * is not known: an HDF5 file that others have open must not become something else for them. */
+static int look_for_signature(struct folder *folder, int found, const struct stat *st,
+                              bool *is_hdf5)
 {
     int fd = folder_open_found(found);
-    if (fd < 0)
-        return false;
-    bool is_hdf5 = has_signature(fd, st->st_size);
-    close(fd);
-    if (folder_is_old_enough(st))
-        keep_kind(folder, st, is_hdf5);
-    return is_hdf5;
+    int error = fd < 0 ? fd : find_signature(fd, st->st_size, is_hdf5);
+    if (fd >= 0)
+        close(fd);
+    if (!error && folder_is_old_enough(st))
+        keep_kind(folder, st, *is_hdf5);
+    if (error)
+        *is_hdf5 = false;
+    return error == -EACCES || error == -EPERM ? 0 : error;
 }
 
-enum folder_kind folder_kind(struct folder *folder, int found, const struct stat *st)
+int folder_kind(struct folder *folder, int found, const struct stat *st, enum folder_kind *kind)
 {
-    bool is_hdf5;
-    if (S_ISDIR(st->st_mode))
-        return FOLDER_DIRECTORY;
-    if (S_ISLNK(st->st_mode))
-        return FOLDER_SYMLINK;
+    bool is_hdf5 = false;
     struct stat copy = *st;
-    if (!find_kind(folder, &copy, &is_hdf5))
-        is_hdf5 = look_for_signature(folder, found, st);
-    return is_hdf5 ? FOLDER_HDF5 : FOLDER_FILE;
+    bool is_file = !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode);
+    int error = is_file && !find_kind(folder, &copy, &is_hdf5)
+                    ? look_for_signature(folder, found, st, &is_hdf5)
+                    : 0;
+    *kind = S_ISDIR(st->st_mode)   ? FOLDER_DIRECTORY
+            : S_ISLNK(st->st_mode) ? FOLDER_SYMLINK
+            : is_hdf5              ? FOLDER_HDF5
+                                   : FOLDER_FILE;
+    return error;
 }
 
 /* ---- Listing ---- */
 
-/* Grows the array for one more element; *room is its capacity. */
-static int make_room(void **array, size_t size, size_t n, size_t *room, size_t first)
-{
-    if (n <= *room)
-        return 0;
-    size_t more = *room ? *room : first;
-    while (more < n)
-        more *= 2;
-    void *grown = reallocarray(*array, more, size);
-    if (!grown)
-        return -ENOMEM;
-    *array = grown;
-    *room = more;
-    return 0;
-}
-
-struct names_room {
-    size_t names, text; /* that there is room for */
-    size_t used;        /* of text */
+/* As getdents64 gives it; glibc before 2.30 has no such function. */
+struct listed_name {
+    uint64_t inode;
+    int64_t next; /* the offset behind it */
+    unsigned short bytes;
+    unsigned char type;
+    char name[];
 };
-
-static int add_name(struct folder_names *names, struct names_room *room, const struct dirent *entry)
-{
-    size_t n = strlen(entry->d_name) + 1;
-    void *name = names->name, *text = names->text;
-    int error = make_room(&name, sizeof(*names->name), names->n + 1, &room->names, FIRST_NAMES);
-    names->name = name;
-    if (!error)
-        error = make_room(&text, 1, room->used + n, &room->text, FIRST_TEXT);
-    names->text = text;
-    if (error)
-        return error;
-    memcpy(names->text + room->used, entry->d_name, n);
-    names->name[names->n++] = (struct folder_name){room->used, entry->d_type == DT_REG};
-    room->used += n;
-    return 0;
-}
-
-static int read_names(DIR *stream, struct folder_names *names)
-{
-    const struct dirent *entry;
-    struct names_room room = {0};
-    int error = 0;
-    errno = 0;
-    while (!error && (entry = readdir(stream))) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            error = add_name(names, &room, entry);
-        errno = 0;
-    }
-    return error ? error : -errno;
-}
 
 int folder_list(int found, struct folder_names *names)
 {
-    *names = (struct folder_names){.directory = found};
-    int fd = openat(names->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
-    int error = stream ? read_names(stream, names) : -errno;
-    if (stream)
-        closedir(stream);
-    else if (fd >= 0)
-        close(fd);
-    if (error)
-        folder_names_free(names);
+    *names = (struct folder_names){.mark_distance = FIRST_DISTANCE, .n_marks = 1};
+    names->directory = openat(found, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = names->directory < 0 ? -errno : 0;
+    close(found);
     return error;
+}
+
+static void forget_names(struct folder_names *names)
+{
+    free(names->name);
+    free(names->text);
+    names->name = NULL;
+    names->text = NULL;
+    names->n = names->text_bytes = 0;
 }
 
 void folder_names_free(struct folder_names *names)
 {
-    free(names->name);
-    free(names->text);
+    forget_names(names);
     if (names->directory >= 0)
         close(names->directory);
-    *names = (struct folder_names){.directory = -1};
+    names->directory = -1;
+}
+
+size_t folder_names_bytes(const struct folder_names *names)
+{
+    return sizeof(*names) + names->n * sizeof(*names->name) + names->text_bytes;
+}
+
+/* The last one at or before a place. */
+static const struct folder_mark *mark_before(const struct folder_names *names, uint64_t place)
+{
+    size_t i = names->n_marks;
+    while (i > 1 && names->mark[i - 1].place > place)
+        i--;
+    return &names->mark[i - 1];
+}
+
+static void add_mark(struct folder_names *names, uint64_t place, off_t offset)
+{
+    if (place < names->mark[names->n_marks - 1].place + names->mark_distance)
+        return;
+    if (names->n_marks == FOLDER_MARKS) {
+        names->mark_distance *= 2;
+        names->n_marks /= 2;
+        for (size_t i = 1; i < names->n_marks; i++)
+            names->mark[i] = names->mark[2 * i];
+    }
+    names->mark[names->n_marks++] = (struct folder_mark){place, offset};
+}
+
+/* Where the descriptor stands is not known: what is wanted next is before this. */
+static void forget_place(struct folder_names *names)
+{
+    forget_names(names);
+    names->first = UINT64_MAX;
+}
+
+static int go_to(struct folder_names *names, const struct folder_mark *mark)
+{
+    forget_place(names);
+    if (lseek(names->directory, mark->offset, SEEK_SET) < 0)
+        return -errno;
+    names->first = mark->place;
+    return 0;
+}
+
+void folder_names_rewind(struct folder_names *names)
+{
+    forget_place(names);
+    names->n_marks = 1;
+    names->mark_distance = FIRST_DISTANCE;
+}
+
+/* How many come before those that are kept when more are read. */
+static size_t count_old(const struct folder_names *names)
+{
+    size_t i = 0;
+    while (i < names->n &&
+           (names->n - i) * sizeof(*names->name) + names->text_bytes - names->name[i].at >
+               FOLDER_NAMES_BYTES)
+        i++;
+    return i;
+}
+
+static bool is_dots(const char *name)
+{
+    return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+/* Takes the names that were read, of n bytes, behind those that are kept of the ones before. *next: the offset behind
+ * them. */
+static int take_names(struct folder_names *names, const char *bytes, size_t n, off_t *next)
+{
+    const struct listed_name *listed;
+    size_t old = count_old(names), more = 0, more_text = 0, at;
+    size_t kept = names->n - old, begin = kept > 0 ? names->name[old].at : names->text_bytes;
+    for (at = 0; at < n; at += listed->bytes) {
+        listed = (const void *)(bytes + at);
+        more += !is_dots(listed->name);
+        more_text += is_dots(listed->name) ? 0 : strlen(listed->name) + 1;
+    }
+    size_t text_kept = names->text_bytes - begin;
+    struct folder_name *name = calloc(kept + more + 1, sizeof(*name));
+    char *text = malloc(text_kept + more_text + 1);
+    if (!name || !text) {
+        free(name);
+        free(text);
+        return -ENOMEM;
+    }
+    if (text_kept > 0)
+        memcpy(text, names->text + begin, text_kept);
+    for (size_t i = 0; i < kept; i++)
+        name[i] =
+            (struct folder_name){names->name[old + i].at - begin, names->name[old + i].is_file};
+    names->first += old;
+    forget_names(names);
+    names->name = name;
+    names->text = text;
+    names->n = kept;
+    names->text_bytes = text_kept;
+    for (at = 0; at < n; at += listed->bytes) {
+        listed = (const void *)(bytes + at);
+        *next = (off_t)listed->next;
+        if (is_dots(listed->name))
+            continue;
+        name[names->n++] = (struct folder_name){names->text_bytes, listed->type == DT_REG};
+        strcpy(text + names->text_bytes, listed->name);
+        names->text_bytes += strlen(listed->name) + 1;
+    }
+    return 0;
+}
+
+/* -ENOENT: there are no more. */
+static int read_more(struct folder_names *names)
+{
+    off_t next = 0;
+    char *bytes = malloc(READ_BYTES);
+    if (!bytes)
+        return -ENOMEM;
+    long n = syscall(SYS_getdents64, names->directory, bytes, READ_BYTES);
+    int error = n < 0 ? -errno : n == 0 ? -ENOENT : 0;
+    if (!error && (error = take_names(names, bytes, (size_t)n, &next)))
+        forget_place(names);
+    if (!error)
+        add_mark(names, names->first + names->n, next);
+    free(bytes);
+    return error == -EAGAIN ? -EIO : error; /* that would be tried again at once */
+}
+
+bool folder_names_are_near(const struct folder_names *names, uint64_t place)
+{
+    uint64_t end = names->first + names->n;
+    return place >= names->first ? place <= end : place == 0;
+}
+
+int folder_names_find(struct folder_names *names, uint64_t place, size_t *i)
+{
+    const struct folder_mark *mark = mark_before(names, place);
+    bool is_other = place < names->first || mark->place > names->first + names->n;
+    int error = is_other ? go_to(names, mark) : 0;
+    while (!error && place - names->first >= names->n) { /* place is not before the first */
+        error = interrupt_check();
+        if (!error)
+            error = read_more(names);
+    }
+    if (!error)
+        *i = (size_t)(place - names->first);
+    return error;
 }
 
 static void take_statx(const struct statx *x, struct stat *st)

@@ -249,7 +249,9 @@ void directory_read(struct mount *mount, struct inode inode, const struct direct
 
 /* The same where directories are open. */
 struct directory;
-int directory_open(struct mount *mount, struct inode inode, struct directory **directory);
+/* user: who opens it. -EMFILE: he has too many open (reader_descriptors.h). */
+int directory_open(struct mount *mount, struct inode inode, uid_t user,
+                   struct directory **directory);
 void directory_close(struct mount *mount, struct directory *directory);
 void directory_read_open(struct mount *mount, struct directory *directory,
                          const struct directory_read *read);

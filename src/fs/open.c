@@ -14,6 +14,7 @@
 #include "config.h"
 #include "fs/interrupt.h"
 #include "fs/read_defined.h"
+#include "fs/reader_descriptors.h"
 #include "fs/refusal.h"
 
 #define FIRST_TEXT_BYTES ((size_t)64 << 10)
@@ -217,6 +218,8 @@ void open_file_put(struct mount *mount, struct open_file *file)
         node_put(mount->nodes, file->inode.node);
     if (file->fd >= 0)
         close(file->fd);
+    if (file->counts_descriptor)
+        reader_descriptor_give(file->user);
     sfs_snapshot_close(file->snapshot);
     if (file->counts_text)
         atomic_fetch_sub(&counted_texts, file->text_bytes);
@@ -273,6 +276,17 @@ static int count_text(struct mount *mount, struct open_file *file, uid_t user)
               mount->options->file, file->node ? file->node->name : "",
               (MOST_TEXT_BYTES - kept) >> 20);
     return -ENOMEM;
+}
+
+/* A file that is not HDF5 is open in the daemon, too. */
+static int count_descriptor(struct mount *mount, struct open_file *file, uid_t user)
+{
+    if (!file->node || file->node->type != NODE_PASSED)
+        return 0;
+    int error = reader_descriptor_take(mount->options->file, user);
+    file->counts_descriptor = !error;
+    file->user = user;
+    return error;
 }
 
 static int open_datatype(struct open_file *file)
@@ -442,9 +456,12 @@ int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, b
     struct open_file *file = open_file_new(mount, number);
     if (!file)
         return -ENOMEM;
-    int error = open_content(mount, file, info->flags & O_ACCMODE, is_new);
+    uid_t user = fuse_req_ctx(request)->uid;
+    int error = count_descriptor(mount, file, user);
     if (!error)
-        error = count_text(mount, file, fuse_req_ctx(request)->uid);
+        error = open_content(mount, file, info->flags & O_ACCMODE, is_new);
+    if (!error)
+        error = count_text(mount, file, user);
     if (error) {
         open_file_put(mount, file);
         return error;

@@ -19,7 +19,9 @@ struct open_file {
     bool counts_text;              /* it is not small: open.c */
     struct sfs_snapshot *snapshot; /* of image.h5: as long as it is open it stays as it is */
     struct directory *directory;
-    int fd;                            /* of a file of the folder that is not HDF5; or -1 */
+    int fd;                            /* of a file of the folder that is not HDF5; or -1; */
+    bool counts_descriptor;            /* it is counted, */
+    uid_t user;                        /* for who has opened it */
     struct selection_reading *reading; /* N.defined of a sparse dataset: read_defined.h */
     bool is_for_writing;
     bool holds_lock;              /* of a writer */

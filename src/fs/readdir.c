@@ -8,7 +8,7 @@
  * table, or by frame, and far behind all frames temporary files by their numbers. In followed
  * files links are changed by others without notice: there directories are opened, and show the
  * links as they were when reading began. So they are where the kernel must not keep listings
- * (mount_keeps_listings). */
+ * (mount_keeps_listings), as those of a folder, of which names are read as they are wanted. */
 #include <errno.h>
 #include <linux/fuse.h>
 #include <stdlib.h>
@@ -18,6 +18,7 @@
 #include "fs/escaped_names.h"
 #include "fs/frame_names.h"
 #include "fs/mount.h"
+#include "fs/reader_descriptors.h"
 #include "fs/requests.h"
 
 #define AT_CONTROL 2 /* the offset of .sparsefs at the root, */
@@ -35,7 +36,8 @@ struct directory {
     const struct node *node;
     struct views *views;           /* directories of a dataset */
     const struct listing *listing; /* of a group */
-    struct folder_names *names;    /* of a directory of the folder */
+    struct folder_names *names;    /* of a directory of the folder, */
+    uid_t user;                    /* who has opened it */
     bool is_new;                   /* and nothing of it has been read */
     bool ends;                     /* it has been read to its end */
     pthread_mutex_t lock;          /* of one that is open: held while it is read */
@@ -66,54 +68,88 @@ static int get_listing(struct mount *mount, const struct node *group, bool begin
     return error;
 }
 
-/* They come one behind the other. */
-static size_t names_bytes(const struct folder_names *names)
-{
-    size_t last = names->n > 0 ? names->name[names->n - 1].at : 0;
-    return sizeof(*names) + names->n * sizeof(*names->name) +
-           (names->n > 0 ? last + strlen(names->text + last) + 1 : 0);
-}
-
-static int get_names(struct mount *mount, const struct node *node, struct folder_names **out)
+/* For a user, of whom the descriptor is. */
+static int get_names(struct mount *mount, const struct node *node, uid_t user,
+                     struct folder_names **out)
 {
     struct folder_names *names = calloc(1, sizeof(*names));
-    int error = names ? mount_list_folder(mount, node, names) : -ENOMEM;
-    if (!error) {
-        error = listings_count(mount->listings, names_bytes(names));
-        if (error)
-            folder_names_free(names);
-    }
-    if (error)
+    if (!names)
+        return -ENOMEM;
+    int error = listings_count(mount->listings, sizeof(*names));
+    if (error) {
         free(names);
-    else
-        *out = names;
-    return error;
+        return error;
+    }
+    error = reader_descriptor_take(mount->options->file, user);
+    if (!error) {
+        error = mount_list_folder(mount, node, names);
+        if (error)
+            reader_descriptor_give(user);
+    }
+    if (error) {
+        listings_uncount(mount->listings, sizeof(*names));
+        free(names);
+        return error;
+    }
+    *out = names;
+    return 0;
 }
 
-static void put_names(struct mount *mount, struct folder_names *names)
+/* From now on it is shown as it is then. */
+static void rewind_names(struct mount *mount, struct folder_names *names)
 {
-    if (names) {
-        listings_uncount(mount->listings, names_bytes(names));
-        folder_names_free(names);
-    }
+    size_t before = folder_names_bytes(names);
+    folder_names_rewind(names);
+    listings_uncount(mount->listings, before - folder_names_bytes(names));
+}
+
+static void put_names(struct mount *mount, struct folder_names *names, uid_t user)
+{
+    if (!names)
+        return;
+    listings_uncount(mount->listings, folder_names_bytes(names));
+    folder_names_free(names);
+    reader_descriptor_give(user);
     free(names);
 }
 
+/* As folder_names_find. To go where few readers do may take a while. */
+static int find_name(struct mount *mount, struct folder_names *names, uint64_t place, size_t *i)
+{
+    bool is_far = !folder_names_are_near(names, place);
+    size_t before = folder_names_bytes(names);
+    if (is_far)
+        loop_begin_wait(mount->loop);
+    int error = folder_names_find(names, place, i);
+    if (is_far)
+        loop_end_wait(mount->loop);
+    size_t now = folder_names_bytes(names);
+    if (now > before && listings_count(mount->listings, now - before) != 0) {
+        folder_names_rewind(names);
+        now = folder_names_bytes(names);
+        error = -ENOMEM;
+    }
+    if (now < before)
+        listings_uncount(mount->listings, before - now);
+    return error;
+}
+
 /* Of a node that the caller holds, or the kernel knows. begins: it is read from its beginning. */
-static int enter(struct mount *mount, struct inode inode, bool begins, struct directory *directory)
+static int enter(struct mount *mount, struct inode inode, uid_t user, bool begins,
+                 struct directory *directory)
 {
     const struct node *node = node_get(mount->nodes, inode.node);
     if (!node)
         return -ESTALE;
     if (!mount_is_directory(node, inode))
         return -ENOTDIR;
-    *directory = (struct directory){.inode = inode, .node = node};
+    *directory = (struct directory){.inode = inode, .node = node, .user = user};
     if (node->type == NODE_DATASET && begins)
         mount_apply_names(mount, node);
     if (inode.entry == ENTRY_CONTROL)
         return 0;
     if (node->type == NODE_FOLDER)
-        return get_names(mount, node, &directory->names);
+        return get_names(mount, node, user, &directory->names);
     if (node->type == NODE_GROUP)
         return get_listing(mount, node, begins, &directory->listing);
     if (node->type == NODE_DATASET)
@@ -130,15 +166,15 @@ static void leave(struct mount *mount, struct directory *directory)
         node_put_views(mount->nodes, directory->node);
     if (directory->listing)
         listing_put(mount->listings, directory->listing, directory->ends);
-    put_names(mount, directory->names);
+    put_names(mount, directory->names, directory->user);
 }
 
-int directory_open(struct mount *mount, struct inode inode, struct directory **out)
+int directory_open(struct mount *mount, struct inode inode, uid_t user, struct directory **out)
 {
     struct directory *directory = calloc(1, sizeof(*directory));
     if (!directory)
         return -ENOMEM;
-    int error = enter(mount, inode, true, directory);
+    int error = enter(mount, inode, user, true, directory);
     if (error) {
         free(directory);
         return error;
@@ -162,10 +198,8 @@ void directory_close(struct mount *mount, struct directory *directory)
 static void begin_again(struct mount *mount, struct directory *directory)
 {
     const struct listing *now;
-    struct folder_names *names;
-    if (directory->names && !directory->is_new && get_names(mount, directory->node, &names) == 0) {
-        put_names(mount, directory->names);
-        directory->names = names;
+    if (directory->names && !directory->is_new) {
+        rewind_names(mount, directory->names);
     }
     if (!directory->listing || !listing_is_old(mount->listings, directory->listing) ||
         get_listing(mount, directory->node, true, &now) != 0)
@@ -263,8 +297,9 @@ static int list_group(struct mount *mount, const struct directory *directory, ui
 static int list_folder(struct mount *mount, const struct directory *directory, uint64_t at,
                        bool plus, struct listed *listed)
 {
-    const struct folder_names *names = directory->names;
+    struct folder_names *names = directory->names;
     const struct node *child;
+    size_t i;
     bool is_root = !directory->node->parent;
     if (at == AT_CONTROL) {
         strcpy(listed->name, NAME_CONTROL);
@@ -274,13 +309,13 @@ static int list_folder(struct mount *mount, const struct directory *directory, u
     }
     if (at < AT_LINKS)
         return -EAGAIN;
-    if (at - AT_LINKS >= names->n)
-        return -ENOENT;
-    const char *name = names->text + names->name[at - AT_LINKS].at;
+    int error = find_name(mount, names, at - AT_LINKS, &i);
+    if (error)
+        return error;
+    const char *name = names->text + names->name[i].at;
     if (strlen(name) >= sizeof(listed->name) || (is_root && !strcmp(name, NAME_CONTROL)))
         return -EAGAIN;
-    int error = mount_listed_in_folder(mount, directory->node, names, (size_t)(at - AT_LINKS),
-                                       &child, &listed->st);
+    error = mount_listed_in_folder(mount, directory->node, names, i, &child, &listed->st);
     if (error == -ENOENT || error == -ENOMEM)
         return error == -ENOENT ? -EAGAIN : error;
     strcpy(listed->name, name);
@@ -480,10 +515,13 @@ static int fill(struct mount *mount, const struct directory *directory,
 static int read_entries(struct mount *mount, struct directory *directory,
                         const struct directory_read *read, char **buffer, size_t *used)
 {
-    *buffer = malloc(read->size ? read->size : 1);
+    struct directory_read part = *read;
+    if (directory->names && part.size > FOLDER_NAMES_BYTES) /* what is answered stays in memory */
+        part.size = FOLDER_NAMES_BYTES;
+    *buffer = malloc(part.size ? part.size : 1);
     if (!*buffer)
         return -ENOMEM;
-    int error = fill(mount, directory, read, *buffer, used);
+    int error = fill(mount, directory, &part, *buffer, used);
     directory->ends |= error == -ENOENT && *used == 0;
     return error == -ENOENT || *used > 0 ? 0 : error;
 }
@@ -546,7 +584,8 @@ void directory_read(struct mount *mount, struct inode inode, const struct direct
     size_t used = 0;
     struct look look;
     notify_begin_look(mount->notify, &look);
-    int error = enter(mount, inode, read->offset == 0, &directory);
+    int error =
+        enter(mount, inode, fuse_req_ctx(read->request)->uid, read->offset == 0, &directory);
     bool is_entered = !error;
     if (is_entered)
         error = read_entries(mount, &directory, read, &buffer, &used);

@@ -109,7 +109,9 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
         return;
     }
     struct open_file *file = open_file_new(mount, number);
-    int error = file ? directory_open(mount, file->inode, &file->directory) : -ENOMEM;
+    int error =
+        file ? directory_open(mount, file->inode, fuse_req_ctx(request)->uid, &file->directory)
+             : -ENOMEM;
     if (error) {
         if (file)
             open_file_put(mount, file);

@@ -1,13 +1,17 @@
 """Mounts of a folder: its HDF5 files are directories, all else passes through, read-only."""
 import concurrent.futures
+import contextlib
+import ctypes
 import errno
 import json
 import mmap
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -18,7 +22,7 @@ import numpy as np
 import pytest
 
 from compare import check_mount
-from conftest import BUILD, Mount, is_mounted, wait_until
+from conftest import BUILD, Mount, is_mounted, let_in, wait_until
 
 FRAMES, SIDE = 3, 16
 
@@ -601,6 +605,152 @@ def test_ten_thousand_files(mounts, folder):
     assert stats(mount)["files_opened"] <= 1  # find has looked into first.h5
     assert frame(mount, "57/31.h5") == values_of(5)[1].tobytes()
     assert stats(mount)["files_opened"] <= 2
+
+
+reads_entries = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "getdents64"), reason="needs glibc 2.30")
+
+
+def entries(descriptor, size=4096):
+    """Some of a directory's, from where it stands on: their names, and the offset behind each."""
+    buffer = ctypes.create_string_buffer(size)
+    n = ctypes.CDLL(None, use_errno=True).getdents64(descriptor, buffer, size)
+    assert n >= 0, os.strerror(ctypes.get_errno())
+    at = 0
+    while at < n:
+        offset, length = struct.unpack_from("=qH", buffer, at + 8)
+        yield os.fsdecode(buffer[at + 19:at + length].split(b"\0")[0]), offset
+        at += length
+
+
+@contextlib.contextmanager
+def open_directory(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def memory(mount):
+    status = pathlib.Path(f"/proc/{mount.process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+
+@pytest.fixture(scope="module")
+def many_names(tmp_path_factory):
+    """A directory with very many."""
+    path = tmp_path_factory.mktemp("many") / "folder"
+    (path / "large").mkdir(parents=True)
+    at = os.open(path / "large", os.O_RDONLY)
+    os.close(os.open("first", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=at))
+    for i in range(6000):
+        os.link("first", f"{i:0{5 + i * 37 % 230}}", src_dir_fd=at, dst_dir_fd=at)
+    os.close(at)
+    yield path
+    shutil.rmtree(path)
+
+
+@reads_entries
+def test_a_directory_of_very_many_names(mounts, many_names):
+    """It is read as its reader goes on: opening it reads nothing, and what is open takes little memory."""
+    mount = mounts(many_names)
+    names = set(os.listdir(many_names / "large"))
+    listed = os.listdir(mount / "large")
+    assert len(listed) == len(names) and set(listed) == names
+    before = memory(mount)
+    with contextlib.ExitStack() as opened:
+        for _ in range(100):
+            descriptor = opened.enter_context(open_directory(mount / "large"))
+            assert len(list(entries(descriptor))) > 2
+        assert memory(mount) - before < 48 << 20  # all names have 0.7 MB
+
+
+@reads_entries
+def test_going_back_in_a_directory_of_very_many_names(mounts, many_names):
+    mount = mounts(many_names)
+    with open_directory(mount / "large") as descriptor:
+        all_of_it = []
+        while some := list(entries(descriptor, 32768)):
+            all_of_it += some
+        assert len({name for name, _ in all_of_it}) == len(all_of_it) == 6001 + 2
+        for i in (5990, 0, 3456, 3000, 1, 6000, 2000, 1500, 7):
+            os.lseek(descriptor, all_of_it[i][1], os.SEEK_SET)
+            some = list(entries(descriptor))
+            assert some and some == all_of_it[i + 1:i + 1 + len(some)]
+        os.lseek(descriptor, all_of_it[-1][1] + 10**12, os.SEEK_SET)
+        assert not list(entries(descriptor))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        some = list(entries(descriptor))
+        assert some == all_of_it[:len(some)]
+
+
+def soft_limit(mount, n=None):
+    """Of what the daemon may have open."""
+    pid = mount.process.pid
+    hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard if n is None else n, hard))
+
+
+def test_what_cannot_be_looked_into(mounts, folder):
+    """For want of descriptors an HDF5 file does not become another file."""
+    mount = mounts(folder)
+    make_file(folder / "a.h5")
+    used = {int(name) for name in os.listdir(f"/proc/{mount.process.pid}/fd")}
+    soft_limit(mount, [number for number in range(1000) if number not in used][2])
+    for look in (mount / "a.h5").stat, lambda: os.listdir(mount / "a.h5"):
+        assert refusal(look) == errno.EMFILE
+    soft_limit(mount)
+    assert (mount / "a.h5").is_dir()
+    assert frame(mount, "a.h5") == values_of(0)[1].tobytes()
+
+
+HOLD_OPEN = """
+import os, sys
+os.setgroups([])
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[2]))
+opened = 0
+try:
+    for opened in range(200):
+        os.open(sys.argv[1], os.O_RDONLY)
+    print(opened, 0, flush=True)
+except OSError as error:
+    print(opened, error.errno, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
+@pytest.mark.parametrize("what", ["notes.txt", "sub"])
+def test_what_readers_have_open_is_limited(mounts, folder, what):
+    """Of a quarter of what the daemon may have open a quarter is root's; of others nobody has more than is left."""
+    make_file(folder / "a.h5")
+    (folder / "notes.txt").write_text("notes")
+    (folder / "sub").mkdir()
+    let_in(folder)
+    mount = mounts(folder, "default", "allow_other", expect_log=True)
+    soft_limit(mount, 400)
+    raw = mount / "a.h5/entry/data/frames/1.raw"
+    with contextlib.ExitStack() as others:
+        for user, allowed in (65534, 38), (65533, 19):
+            other = others.enter_context(subprocess.Popen(
+                [sys.executable, "-c", HOLD_OPEN, mount / what, str(user)], text=True, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE))
+            others.callback(other.kill)
+            assert list(map(int, other.stdout.readline().split())) == [allowed, errno.EMFILE]
+        assert "user 65534 has 38 files and directories of it open" in mount.log()
+        assert set(os.listdir(mount.root)) >= {"a.h5", "notes.txt", "sub"}
+        assert (mount / "notes.txt").read_text() == "notes"
+        with open(raw, "r+b") as file:
+            file.write(values_of(3)[0].tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        with subprocess.Popen([sys.executable, "-c", HOLD_OPEN, raw, "65534"], text=True, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE) as other:
+            assert other.stdout.readline().split() == ["199", "0"]  # that is HDF5
+            other.kill()
+    wait_until(lambda: subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "cat", mount / "notes.txt"],
+                                      capture_output=True, check=False).stdout == b"notes")
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="needs root")

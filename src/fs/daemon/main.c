@@ -33,6 +33,7 @@
 #include "fs/interrupt.h"
 #include "fs/mount.h"
 #include "fs/open.h"
+#include "fs/reader_descriptors.h"
 
 #define READAHEAD_KIB    1024 /* first reads through the page cache are twice as fast as with 128 */
 #define DECODING_SECONDS 10.0 /* of processor time, for one chunk */
@@ -41,7 +42,7 @@
 #define DESCRIPTORS_OF_FILE    8
 #define DESCRIPTORS_OF_SOURCES 256  /* of a file: 64 that are kept open */
 #define DESCRIPTORS_OF_WORKERS 4096 /* for files of sources that processes of libhdf5 have open */
-#define DESCRIPTORS_BESIDE     256  /* with those of files that users have open */
+#define DESCRIPTORS_BESIDE     256
 
 static atomic_bool use_syslog;
 static atomic_int log_level;
@@ -320,8 +321,9 @@ static void allow_descriptors(const struct options *options)
 {
     unsigned files = options->is_folder ? options->max_open : 1;
     uint64_t least = (uint64_t)files * DESCRIPTORS_OF_FILE + DESCRIPTORS_BESIDE;
-    uint64_t allowed = descriptors_allow(least + (uint64_t)files * DESCRIPTORS_OF_SOURCES +
-                                         DESCRIPTORS_OF_WORKERS);
+    uint64_t allowed =
+        descriptors_allow(least + (uint64_t)files * DESCRIPTORS_OF_SOURCES +
+                          DESCRIPTORS_OF_WORKERS + (options->is_folder ? READER_DESCRIPTORS : 0));
     if (allowed < least && options->is_folder)
         log_warning("only %" PRIu64 " files and sockets can be open: max_open=%u may be too much",
                     allowed, files);
