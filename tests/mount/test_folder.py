@@ -48,6 +48,11 @@ def refusal(action, *arguments):
     return refused.value.errno
 
 
+def make_plain(path, byte):
+    path.write_bytes(byte * 50000)
+    return path
+
+
 @pytest.fixture
 def folder(tmp_path):
     path = tmp_path / "folder"
@@ -280,6 +285,52 @@ def test_new_replaced_renamed_and_removed_files(mounts, folder):
     os.unlink(folder / "new.h5")
     wait_until(lambda: not (mount / "new.h5").exists())
     assert set(os.listdir(mount.root)) - {".sparsefs"} == {"b"}
+
+
+@pytest.mark.parametrize("options", [("default",), ("ro",), ("follow=0.2",)])
+def test_files_that_are_no_hdf5_are_changed_while_they_are_read(mounts, folder, options):
+    """Nobody gets an error by a change of mode, or of the file behind a name, and what is open is read on."""
+    if os.getuid() == 0:
+        options = *options, "allow_other"
+    inner = folder / "inner"
+    inner.mkdir()
+    path = inner / "plain.txt"
+    os.link(make_plain(path, b"0"), folder / "linked.txt")
+    mount = mounts(folder, *options)
+    shown = mount / "inner/plain.txt"
+    there = os.open(mount / "inner", os.O_RDONLY)
+    for i in range(1, 10):
+        before = os.path.getsize(shown)
+        if i % 3 == 0:
+            os.replace(make_plain(inner / "new", b"%d" % i), path)
+        elif i % 3 == 1:
+            for mode in 0o600, 0o644, 0o400, 0o755, 0o500:
+                path.chmod(mode)
+                assert shown.read_bytes() == path.read_bytes()
+        else:
+            with open(path, "ab") as grown:
+                grown.write(b"more")
+            with open(shown, "rb") as read:
+                os.fstat(read.fileno())
+        with open(shown, "rb") as read:
+            assert len(read.read()) >= min(before, 4096)
+    assert (mount / "linked.txt").read_bytes() == (folder / "linked.txt").read_bytes()
+    path.chmod(0o644)
+    time.sleep(1.1)
+    with open(shown, "rb", buffering=0) as read, open(shown, "rb", buffering=0) as again:
+        assert read.read(4096) == path.read_bytes()[:4096]
+        path.chmod(0o600)
+        inner.chmod(0o700)
+        assert shown.read_bytes() == path.read_bytes()
+        time.sleep(1.1)
+        os.stat(shown)
+        assert read.read() == path.read_bytes()[4096:]
+        assert os.fstat(again.fileno()).st_size == os.path.getsize(path)
+        assert again.read() == path.read_bytes()
+    with open(os.open("plain.txt", os.O_RDONLY, dir_fd=there), "rb") as read:
+        assert read.read() == path.read_bytes()
+    assert os.listdir(there) == ["plain.txt"]
+    os.close(there)
 
 
 def test_written_while_it_is_closed(mounts, folder):
