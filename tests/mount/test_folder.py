@@ -1,5 +1,6 @@
 """Mounts of a folder: its HDF5 files are directories, all else passes through, read-only."""
 import concurrent.futures
+import contextlib
 import errno
 import json
 import mmap
@@ -18,9 +19,12 @@ import numpy as np
 import pytest
 
 from compare import check_mount
-from conftest import BUILD, Mount, is_mounted, wait_until
+from conftest import BUILD, START_SECONDS, Mount, is_mounted, wait_until
+from forging_fuse import forging
+from silent_fuse import silent
 
 FRAMES, SIDE = 3, 16
+NOBODY = 65534
 
 
 def values_of(seed):
@@ -538,6 +542,30 @@ def test_mounts_inside_of_the_folder(mounts, folder, tmp_path):
     finally:
         mount.unmount()
     assert mount.log() == ""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+@pytest.mark.parametrize("user", [NOBODY, 0])
+def test_fuses_inside_of_the_folder(mounts, folder, user):
+    """Another user's need not answer: it is not shown, whether it is on a directory or on a file. Root's is entered."""
+    make_file(folder / "a.h5", 1)
+    (folder / "inner").mkdir()
+    (folder / "inner/file").write_text("below")
+    mount = mounts(folder, "allow_other")
+    with forging(folder / "forged", user, {"x.txt": b"forged"}), contextlib.ExitStack() as stack:
+        if user == 0:
+            assert (mount / "forged/x.txt").read_bytes() == b"forged"
+            return
+        for name in "silent", "inner/silent", "inner/file":
+            stack.enter_context(silent(folder / name, user=user))
+        for name, shown in (".", {".sparsefs", "a.h5", "inner"}), ("inner", set()), ("inner/file", None), \
+                           ("silent", None), ("inner/silent", None), ("forged", None), ("forged/x.txt", None):
+            looking = subprocess.Popen(["ls", "-A", mount / name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                       text=True)  # if it waits it is to end with those mounts
+            listed, _ = looking.communicate(timeout=START_SECONDS)
+            assert (set(listed.split()) if looking.returncode == 0 else None) == shown, name
+        assert frame(mount, "a.h5") == values_of(1)[1].tobytes()
+        mount.unmount()
 
 
 def test_follow(mounts, folder):
