@@ -251,8 +251,8 @@ static int temporary_attributes(struct mount *mount, const struct node *node, st
     return error;
 }
 
-/* Who reads a file of the folder asks for its attributes by the node that it had when it was opened, also when it has got
- * another one, as it lets in less by now. */
+/* Who reads a file of the folder asks for its attributes by the node that it had when it was opened,
+ * also when it has got another one, as it lets in less by now. */
 static const struct node *node_with_attributes(const struct mount *mount, uint32_t number)
 {
     const struct node *node = node_get(mount->nodes, number);
