@@ -104,20 +104,54 @@ void mounts_end(struct mounts *mounts)
     *mounts = (struct mounts){0};
 }
 
-int mounts_is_sparsefs(unsigned major, unsigned minor)
+static bool is_sparsefs(const struct parts *parts)
+{
+    return strcmp(parts->type, TYPE) == 0;
+}
+
+static bool is_fuse(const struct parts *parts)
+{
+    return strcmp(parts->type, "fuse") == 0 || strcmp(parts->type, "fuseblk") == 0 ||
+           strncmp(parts->type, "fuse.", 5) == 0 || strncmp(parts->type, "fuseblk.", 8) == 0;
+}
+
+static bool is_believed(long long user)
+{
+    return user == 0 || user == (long long)geteuid();
+}
+
+static bool may_be_silent(const struct parts *parts)
+{
+    return is_sparsefs(parts) || (is_fuse(parts) && !is_believed(user_of(parts)));
+}
+
+static int has_device(unsigned major, unsigned minor, bool (*is)(const struct parts *parts))
 {
     struct mounts mounts;
+    struct parts parts;
+    unsigned number;
     bool found = false;
     if (major != 0)
         return 0;
     mounts_begin(&mounts);
     int error = mounts.table || errno == ENOENT ? 0 : -errno;
-    while (!found && next_of_any_kind(&mounts))
-        found = mounts.minor == minor;
+    while (!found && mounts.table && getline(&mounts.line, &mounts.size, mounts.table) >= 0)
+        found = split(mounts.line, &parts) && sscanf(parts.fields[2], "0:%u", &number) == 1 &&
+                number == minor && is(&parts);
     if (!found && mounts.table && !feof(mounts.table))
         error = -errno;
     mounts_end(&mounts);
     return found ? 1 : error;
+}
+
+int mounts_is_sparsefs(unsigned major, unsigned minor)
+{
+    return has_device(major, minor, is_sparsefs);
+}
+
+int mounts_may_be_silent(unsigned major, unsigned minor)
+{
+    return has_device(major, minor, may_be_silent);
 }
 
 bool mounts_is_of_others(unsigned connection)
@@ -159,7 +193,7 @@ uid_t mounts_owner(int fd, const struct stat *st)
 {
     int number = mounts_number(fd);
     struct parts parts;
-    bool found = false, is_fuse = false;
+    bool found = false, is_on = false;
     long long user = -1;
     char *line = NULL;
     size_t size = 0;
@@ -167,17 +201,15 @@ uid_t mounts_owner(int fd, const struct stat *st)
     while (!found && table && getline(&line, &size, table) >= 0)
         found = atoi(line) == number && split(line, &parts);
     if (found) {
-        is_fuse = strcmp(parts.type, "fuse") == 0 || strcmp(parts.type, "fuseblk") == 0 ||
-                  strncmp(parts.type, "fuse.", 5) == 0 || strncmp(parts.type, "fuseblk.", 8) == 0;
+        is_on = is_fuse(&parts);
         user = user_of(&parts);
     } else {
-        is_fuse = is_on_fuse(fd);
+        is_on = is_on_fuse(fd);
     }
     free(line);
     if (table)
         fclose(table);
-    bool is_told = !is_fuse || user == 0 || user == (long long)geteuid();
-    return is_told ? st->st_uid : (uid_t)user;
+    return !is_on || is_believed(user) ? st->st_uid : (uid_t)user;
 }
 
 /* ---- Ways ---- */

@@ -31,6 +31,10 @@ void mounts_end(struct mounts *mounts);
  * be read though there is one. */
 int mounts_is_sparsefs(unsigned major, unsigned minor);
 
+/* The same of a FUSE that may wait for this process, or never answer: of sparsefs, or one that a user
+ * has mounted who is neither root nor this one. */
+int mounts_may_be_silent(unsigned major, unsigned minor);
+
 /* Whether a mount has the device that sparsefs with this number of a connection would have, and is none. */
 bool mounts_is_of_others(unsigned connection);
 

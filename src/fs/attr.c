@@ -251,9 +251,18 @@ static int temporary_attributes(struct mount *mount, const struct node *node, st
     return error;
 }
 
+/* Who reads a file of the folder asks for its attributes by the node that it had when it was opened,
+ * also when it has got another one, as it lets in less by now. */
+static const struct node *node_with_attributes(const struct mount *mount, uint32_t number)
+{
+    const struct node *node = node_get(mount->nodes, number);
+    const struct node *any = node ? node : node_get_any(mount->nodes, number);
+    return any && any->type == NODE_PASSED ? any : node;
+}
+
 int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, double *timeout)
 {
-    const struct node *node = node_get(mount->nodes, inode.node);
+    const struct node *node = node_with_attributes(mount, inode.node);
     struct views *views;
     if (!node)
         return -ESTALE;

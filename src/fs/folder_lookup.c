@@ -14,16 +14,21 @@
 #define WRITE_BITS   0222
 #define EXECUTE_BITS 0111
 
-/* A descriptor of what a node is, or -errno; -ESTALE: something else has its place. */
-static int find(struct mount *mount, const struct node *node, struct stat *st)
+/* A descriptor of what has a node's place, or -errno. */
+static int find_any(struct mount *mount, const struct node *node, struct stat *st)
 {
     char *path = node_folder_path(node);
     if (!path)
         return -ENOMEM;
     int fd = folder_find(mounted_files_folder(mount->files), path, st);
     free(path);
-    if (fd == -ENOENT || fd == -ENOTDIR)
-        return -ESTALE;
+    return fd == -ENOENT || fd == -ENOTDIR ? -ESTALE : fd;
+}
+
+/* The same of what a node is. -ESTALE: that is something else; the kernel looks the name up again. */
+static int find(struct mount *mount, const struct node *node, struct stat *st)
+{
+    int fd = find_any(mount, node, st);
     if (fd < 0 || mounted_is(node->mounted, st))
         return fd;
     close(fd);
@@ -49,6 +54,8 @@ static void show(const struct mount *mount, const struct node *node, struct stat
     mode_t type = node->type == NODE_GROUP ? S_IFDIR : st->st_mode & S_IFMT;
     if (options->has_umask)
         bits = (type == S_IFDIR ? kept | EXECUTE_BITS : kept) & ~options->umask;
+    else
+        mounted_tell(node->mounted, node->type == NODE_GROUP ? st->st_mode & kept : bits);
     st->st_mode = type | (is_link ? 0777 : bits);
     st->st_ino = inode_pack((struct inode){.node = node->number, .entry = ENTRY_NODE});
     st->st_nlink = 1;
@@ -61,10 +68,12 @@ static void show(const struct mount *mount, const struct node *node, struct stat
 
 int mount_folder_attributes(struct mount *mount, const struct node *node, struct stat *st)
 {
-    int fd = find(mount, node, st);
+    int fd = find_any(mount, node, st);
     if (fd < 0)
         return fd;
     close(fd);
+    if (!mounted_shows(node->mounted, st))
+        return -ESTALE;
     show(mount, node, st);
     return 0;
 }

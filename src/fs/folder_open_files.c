@@ -10,12 +10,14 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "common/acl.h"
 #include "common/clock.h"
 #include "common/interrupt.h"
 #include "common/log.h"
 
 #define RELEASE_NANOS   1000000000u
 #define MOST_KEPT_NAMES 1024 /* bytes, of each file */
+#define NANOS           1000000000
 
 struct mounted_files {
     struct folder *folder;
@@ -79,6 +81,8 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
     atomic_init(&file->keeps_top, false);
     atomic_init(&file->keeps_objects, false);
     atomic_init(&file->written, 0);
+    atomic_init(&file->told, 0);
+    atomic_init(&file->pages, 0);
     file->files = files;
     file->path = strdup(path);
     file->st = *st;
@@ -109,39 +113,88 @@ static bool is_same_state(const struct stat *a, const struct stat *b)
     return is_same_file(a, b) && a->st_size == b->st_size && is_same_time(&a->st_mtim, &b->st_mtim);
 }
 
+static bool has_same_owners(const struct stat *a, const struct stat *b)
+{
+    return a->st_uid == b->st_uid && a->st_gid == b->st_gid;
+}
+
 /* Whether one that was open can be opened again: others to whom what was read of it was not shown have been let in
  * by no change of mode or owner since, or they would see what the kernel has kept. */
 static bool is_still(const struct mounted_file *file, const struct stat *st)
 {
     const struct stat *was = &file->st;
-    bool is_wider = st->st_mode & ~was->st_mode & 0777 || was->st_uid != st->st_uid ||
-                    was->st_gid != st->st_gid;
-    return is_same_state(was, st) && !(is_wider && folder_is_for_others(file->files->folder));
+    bool is_wider = st->st_mode & ~was->st_mode & 0777 || !has_same_owners(was, st);
+    return is_same_state(was, st) && !(is_wider && file->is_for_others);
 }
 
-bool mounted_is(struct mounted_file *file, const struct stat *st)
+/* Whether others were let in by bits that it has not any more: it may be another file of the same owner. A directory
+ * stays what it is to those who are in it. */
+static bool was_told_more(const struct mounted_file *file, const struct stat *st)
+{
+    return file->is_for_others && !S_ISDIR(st->st_mode) &&
+           atomic_load(&file->told) & ~st->st_mode & 0777;
+}
+
+/* The lock must be held, or it be busy. as_told: it lets in all whom the kernel may. */
+static bool is_state_of(const struct mounted_file *file, const struct stat *st, bool as_told)
+{
+    if (file->file) /* the number of its inode is not given again */
+        return is_same_file(&file->st, st);
+    if (file->was_open || file->error)
+        return is_still(file, st);
+    return is_same_file(&file->st, st) &&
+           (!file->is_for_others || has_same_owners(&file->st, st)) &&
+           !(as_told && was_told_more(file, st));
+}
+
+static bool is_locked_state_of(struct mounted_file *file, const struct stat *st, bool as_told)
 {
     struct mounted_files *files = file->files;
     if (!files)
-        return is_same_file(&file->st, st);
+        return is_state_of(file, st, as_told);
     pthread_mutex_lock(&files->lock);
-    bool is_any = !file->error && (file->file || !file->was_open);
-    bool is = is_any ? is_same_file(&file->st, st) : is_still(file, st);
+    bool is = is_state_of(file, st, as_told);
     pthread_mutex_unlock(&files->lock);
     return is;
 }
 
+bool mounted_is(struct mounted_file *file, const struct stat *st)
+{
+    return is_locked_state_of(file, st, true);
+}
+
+bool mounted_shows(struct mounted_file *file, struct stat *st)
+{
+    if (file->files)
+        return is_locked_state_of(file, st, false);
+    if (file->is_for_others)
+        st->st_mode = acl_of_others(st->st_mode, &file->st, st);
+    return is_same_file(&file->st, st);
+}
+
+void mounted_tell(struct mounted_file *file, mode_t bits)
+{
+    if (bits & ~atomic_load(&file->told))
+        atomic_fetch_or(&file->told, bits);
+}
+
+bool mounted_keeps_pages(struct mounted_file *file, const struct stat *st)
+{
+    int64_t now =
+        folder_is_old_enough(st) ? (int64_t)st->st_ctim.tv_sec * NANOS + st->st_ctim.tv_nsec : 0;
+    return atomic_exchange(&file->pages, now) == now && now;
+}
+
 /* ---- Opening and closing: the lock must be held, and is dropped meanwhile ---- */
 
-/* A file was never open before: whatever it is by now is what is opened. */
+/* Of one that was never open before: whatever is in it by now is what is opened. */
 static int open_file(const struct mounted_file *file, struct stat *st, struct sfs_file **out)
 {
     char *path;
     int fd = folder_find(file->files->folder, file->path, st);
     if (fd < 0)
         return fd == -ENOENT || fd == -ENOTDIR ? -ESTALE : fd;
-    bool is = file->was_open ? is_still(file, st) : is_same_file(&file->st, st);
-    int error = is ? 0 : -ESTALE;
+    int error = is_state_of(file, st, true) ? 0 : -ESTALE;
     if (!error && asprintf(&path, "%s/%s", folder_path(file->files->folder), file->path) < 0)
         error = -ENOMEM;
     if (!error) {

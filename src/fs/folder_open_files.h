@@ -32,6 +32,12 @@ struct mounted_file {
     struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
     char *path;                  /* from the folder on */
     atomic_bool is_read_only;    /* it could not be opened for writing the last time */
+    bool
+        is_for_others; /* what the kernel was told decides who is let in: owner, group and mode are compared */
+    atomic_uint told; /* permission bits: all that the kernel was ever told it has */
+    _Atomic int64_t
+        pages; /* of what is not HDF5: the time of change (Unix time in ns) of the state of which the
+                            * kernel may keep pages; 0: of none */
     /* While it is open, as the mount makes them (mount.c); NULL: it is not written. */
     struct fresh *fresh;
     struct commits *commits;
@@ -99,8 +105,21 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
 void mounted_ref(struct mounted_file *file);
 void mounted_unref(struct mounted_file *file); /* the last one closes it; NULL is fine */
 
-/* Whether this is a state of it; of one that is open, or never was, whether it is the same file. */
+/* Whether this is a state of it; of one that is open, or never was, whether it is the same file. Numbers of inodes are
+ * given again: if others are let in by what the kernel was told, one that never was open has the same owner and group,
+ * and, unless it is a directory, nothing is kept from somebody that was told to be his. */
 bool mounted_is(struct mounted_file *file, const struct stat *st);
+
+/* The same of attributes that are shown, also to those who have it open: it may let in less by now, or belong to
+ * others, who do not get more by that than all had. */
+bool mounted_shows(struct mounted_file *file, struct stat *st);
+
+/* The kernel is going to be told these permission bits. */
+void mounted_tell(struct mounted_file *file, mode_t bits);
+
+/* Of what is not HDF5, and is opened in this state: whether all pages that the kernel may have are of it. From then on
+ * they are. */
+bool mounted_keeps_pages(struct mounted_file *file, const struct stat *st);
 
 /* It is open until mounted_put; what is not a folder's is that anyway. is_handle: for longer than a
  * request. -ESTALE: it is another file now; -ENFILE: there are handles, or changes that cannot be

@@ -35,6 +35,10 @@
 #endif
 #define ZFS_MAGIC 0x2fc12fc1
 
+#ifndef STATX_ATTR_MOUNT_ROOT /* in headers before Linux 5.8 */
+#define STATX_ATTR_MOUNT_ROOT 0x2000
+#endif
+
 static const char signature[8] = "\211HDF\r\n\032\n";
 
 /* A state of a file, whether it is HDF5 then, and its mode without what its ACL keeps from some. */
@@ -170,23 +174,44 @@ static void look_at_acl(const struct folder *folder, int found, struct stat *st)
 
 /* ---- Finding ---- */
 
-/* A directory on another device may be our own mount, which must not be accessed. */
-static int check_found(const struct folder *folder, int fd)
+/* Without asking a file system. */
+static int look_at(int fd, struct statx *st)
+{
+    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, st) < 0 ? -errno : 0;
+}
+
+/* Whether what was found in a directory is on another device because something is mounted there; also if that cannot be
+ * told. */
+static bool is_mounted_there(int directory, const struct statx *st)
+{
+    struct statx above;
+    if (st->stx_attributes_mask & STATX_ATTR_MOUNT_ROOT)
+        return st->stx_attributes & STATX_ATTR_MOUNT_ROOT;
+    return look_at(directory, &above) < 0 || above.stx_dev_major != st->stx_dev_major ||
+           above.stx_dev_minor != st->stx_dev_minor;
+}
+
+/* What is on another device may be our own mount, which must not be accessed, or that of somebody who lets us wait. The
+ * directory in which it was found is none. */
+static int check_found(const struct folder *folder, int directory, int fd)
 {
     struct statx st;
-    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0)
-        return -errno;
-    if (!S_ISDIR(st.stx_mode))
-        return S_ISREG(st.stx_mode) || S_ISLNK(st.stx_mode) ? 0 : -ENOENT;
+    int error = look_at(fd, &st);
+    if (error)
+        return error;
+    if (!S_ISDIR(st.stx_mode) && !S_ISREG(st.stx_mode) && !S_ISLNK(st.stx_mode))
+        return -ENOENT;
     bool is_other = makedev(st.stx_dev_major, st.stx_dev_minor) != folder->device;
-    int is_ours = is_other ? mounts_is_sparsefs(st.stx_dev_major, st.stx_dev_minor) : 0;
-    return is_ours > 0 ? -ENOENT : is_ours;
+    int is_silent = is_other && is_mounted_there(directory, &st)
+                        ? mounts_may_be_silent(st.stx_dev_major, st.stx_dev_minor)
+                        : 0;
+    return is_silent > 0 ? -ENOENT : is_silent;
 }
 
 static int step(const struct folder *folder, int directory, const char *name)
 {
     int fd = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    int error = fd < 0 ? -errno : check_found(folder, fd);
+    int error = fd < 0 ? -errno : check_found(folder, directory, fd);
     if (error && fd >= 0)
         close(fd);
     return error ? error : fd;

@@ -1,8 +1,9 @@
 /* A folder of the file system with all that lies below it, for reading. Everything is found from
  * the folder's own descriptor, name by name, and symbolic links are never followed: nothing leads
  * out. What is mounted below it is entered, but for mounts of sparsefs, which are not shown: a
- * daemon that waits for itself waits for good. Nor are pipes, sockets and devices. Knows neither
- * nodes nor FUSE. Thread-safe. */
+ * daemon that waits for itself waits for good. Nor are pipes, sockets and devices, and FUSE file
+ * systems of users who are neither root nor this one: they need not answer. Knows neither nodes nor
+ * FUSE. Thread-safe. */
 #ifndef SPARSEFS_FS_FOLDER_WALK_H
 #define SPARSEFS_FS_FOLDER_WALK_H
 

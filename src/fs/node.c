@@ -119,6 +119,14 @@ const struct node *node_get(struct nodes *nodes, uint32_t number)
     return entry ? &entry->node : NULL;
 }
 
+const struct node *node_get_any(struct nodes *nodes, uint32_t number)
+{
+    pthread_mutex_lock(&nodes->lock);
+    const struct entry_of_node *entry = node_find_number(nodes, number);
+    pthread_mutex_unlock(&nodes->lock);
+    return entry ? &entry->node : NULL;
+}
+
 const struct node *node_hold_any(struct nodes *nodes, uint32_t number)
 {
     pthread_mutex_lock(&nodes->lock);

@@ -140,6 +140,9 @@ size_t nodes_count(struct nodes *nodes);
  * no longer. */
 const struct node *node_get(struct nodes *nodes, uint32_t number);
 
+/* The same, also of one that was removed. */
+const struct node *node_get_any(struct nodes *nodes, uint32_t number);
+
 /* By number, of any node in the table, in use or not: the caller holds it then. NULL: there is
  * none, or no longer. */
 const struct node *node_hold_any(struct nodes *nodes, uint32_t number);

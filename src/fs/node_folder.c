@@ -56,6 +56,8 @@ static int make_node(struct nodes *nodes, const struct node *directory,
         path = NULL;
     struct mounted_files *files = found->kind == FOLDER_HDF5 ? nodes->folder_files : NULL;
     struct mounted_file *mounted = path ? mounted_new(files, path, found->st) : NULL;
+    if (mounted)
+        mounted->is_for_others = folder_is_for_others(mounted_files_folder(nodes->folder_files));
     int error = mounted ? node_new(directory, found->name, mounted, out) : -ENOMEM;
     if (!error) {
         (*out)->node.type = types[found->kind];

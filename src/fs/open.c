@@ -420,6 +420,9 @@ static bool has_moving_size(const struct open_file *file)
 /* Whether the kernel may have pages of another state, and nobody has told it. */
 static bool is_read_again(const struct open_file *file)
 {
+    struct stat st;
+    if (file->node && file->node->type == NODE_PASSED)
+        return fstat(file->fd, &st) < 0 || !mounted_keeps_pages(file->node->mounted, &st);
     return file->views && (views_show_others(file->views) || node_is_told_open(file->node) ||
                            views_may_be_others(file->views, file->node->mounted->files));
 }

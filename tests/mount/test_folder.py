@@ -22,9 +22,12 @@ import numpy as np
 import pytest
 
 from compare import check_mount
-from conftest import BUILD, Mount, is_mounted, let_in, wait_until
+from conftest import BUILD, START_SECONDS, Mount, is_mounted, let_in, wait_until
+from forging_fuse import forging
+from silent_fuse import silent
 
 FRAMES, SIDE = 3, 16
+NOBODY = 65534
 
 
 def values_of(seed):
@@ -50,6 +53,11 @@ def refusal(action, *arguments):
     with pytest.raises(OSError) as refused:
         action(*arguments)
     return refused.value.errno
+
+
+def make_plain(path, byte):
+    path.write_bytes(byte * 50000)
+    return path
 
 
 @pytest.fixture
@@ -286,6 +294,52 @@ def test_new_replaced_renamed_and_removed_files(mounts, folder):
     assert set(os.listdir(mount.root)) - {".sparsefs"} == {"b"}
 
 
+@pytest.mark.parametrize("options", [("default",), ("ro",), ("follow=0.2",)])
+def test_files_that_are_no_hdf5_are_changed_while_they_are_read(mounts, folder, options):
+    """Nobody gets an error by a change of mode, or of the file behind a name, and what is open is read on."""
+    if os.getuid() == 0:
+        options = *options, "allow_other"
+    inner = folder / "inner"
+    inner.mkdir()
+    path = inner / "plain.txt"
+    os.link(make_plain(path, b"0"), folder / "linked.txt")
+    mount = mounts(folder, *options)
+    shown = mount / "inner/plain.txt"
+    there = os.open(mount / "inner", os.O_RDONLY)
+    for i in range(1, 10):
+        before = os.path.getsize(shown)
+        if i % 3 == 0:
+            os.replace(make_plain(inner / "new", b"%d" % i), path)
+        elif i % 3 == 1:
+            for mode in 0o600, 0o644, 0o400, 0o755, 0o500:
+                path.chmod(mode)
+                assert shown.read_bytes() == path.read_bytes()
+        else:
+            with open(path, "ab") as grown:
+                grown.write(b"more")
+            with open(shown, "rb") as read:
+                os.fstat(read.fileno())
+        with open(shown, "rb") as read:
+            assert len(read.read()) >= min(before, 4096)
+    assert (mount / "linked.txt").read_bytes() == (folder / "linked.txt").read_bytes()
+    path.chmod(0o644)
+    time.sleep(1.1)
+    with open(shown, "rb", buffering=0) as read, open(shown, "rb", buffering=0) as again:
+        assert read.read(4096) == path.read_bytes()[:4096]
+        path.chmod(0o600)
+        inner.chmod(0o700)
+        assert shown.read_bytes() == path.read_bytes()
+        time.sleep(1.1)
+        os.stat(shown)
+        assert read.read() == path.read_bytes()[4096:]
+        assert os.fstat(again.fileno()).st_size == os.path.getsize(path)
+        assert again.read() == path.read_bytes()
+    with open(os.open("plain.txt", os.O_RDONLY, dir_fd=there), "rb") as read:
+        assert read.read() == path.read_bytes()
+    assert os.listdir(there) == ["plain.txt"]
+    os.close(there)
+
+
 def test_written_while_it_is_closed(mounts, folder):
     """What was known of it counts for nothing then."""
     for i in range(3):
@@ -491,6 +545,30 @@ def test_mounts_inside_of_the_folder(mounts, folder, tmp_path):
     finally:
         mount.unmount()
     assert mount.log() == ""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+@pytest.mark.parametrize("user", [NOBODY, 0])
+def test_fuses_inside_of_the_folder(mounts, folder, user):
+    """Another user's need not answer: it is not shown, whether it is on a directory or on a file. Root's is entered."""
+    make_file(folder / "a.h5", 1)
+    (folder / "inner").mkdir()
+    (folder / "inner/file").write_text("below")
+    mount = mounts(folder, "allow_other")
+    with forging(folder / "forged", user, {"x.txt": b"forged"}), contextlib.ExitStack() as stack:
+        if user == 0:
+            assert (mount / "forged/x.txt").read_bytes() == b"forged"
+            return
+        for name in "silent", "inner/silent", "inner/file":
+            stack.enter_context(silent(folder / name, user=user))
+        for name, shown in (".", {".sparsefs", "a.h5", "inner"}), ("inner", set()), ("inner/file", None), \
+                           ("silent", None), ("inner/silent", None), ("forged", None), ("forged/x.txt", None):
+            looking = subprocess.Popen(["ls", "-A", mount / name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                       text=True)  # if it waits it is to end with those mounts
+            listed, _ = looking.communicate(timeout=START_SECONDS)
+            assert (set(listed.split()) if looking.returncode == 0 else None) == shown, name
+        assert frame(mount, "a.h5") == values_of(1)[1].tobytes()
+        mount.unmount()
 
 
 def test_follow(mounts, folder):

@@ -15,7 +15,7 @@ import files
 from acl import set_acl
 from conftest import BUILD, SPARSEFS, START_SECONDS, let_in
 from test_external_raw import check, is_refused, make
-from test_neighbours import NOBODY, Swapping
+from test_neighbours import DAEMON, NOBODY, Swapping
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has two users")
 USER = 1000
@@ -467,6 +467,62 @@ def test_a_file_that_is_opened_to_others_while_it_is_mounted(mounts, tmp_path, w
         until(False, f"cat {root}/d/stack.raw >/dev/null", NOBODY)
         assert as_user(f"cat {root}/raw/stack.raw | wc -c", NOBODY).stdout == "0\n"
         assert "others would see what its owner does not let them see" in mount.log()
+
+
+@needs_root
+@pytest.mark.parametrize("option, owner, is_old", [("default", NOBODY, False), ("follow=0.2", NOBODY, False),
+                                                   ("ro", USER, False), ("default", USER, True)])
+def test_the_number_of_a_private_files_inode_is_given_again(mounts, tmp_path, option, owner, is_old):
+    """In a folder, to what all may read, of the same size and time: what was read of the private file is not shown."""
+    let_in(tmp_path)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = folder / "plain.txt"
+    path.write_bytes(b"secret")
+    os.chown(path, USER, USER)
+    path.chmod(0o600)
+    time.sleep(3 if is_old else 0)  # until the kernel may keep its pages
+    mount = mounts(folder, option, "allow_other", expect_log=True)
+    for _ in range(2):
+        assert as_user(f"cat {mount / 'plain.txt'}").stdout == "secret"
+    assert as_user(f"cat {mount / 'plain.txt'}", NOBODY).returncode != 0
+    before = path.stat()
+    path.write_bytes(b"public")
+    os.chown(path, owner, owner)
+    path.chmod(0o644)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    until(False, f"cat {mount / 'plain.txt'}", NOBODY)
+    assert as_user(f"cat {mount / 'plain.txt'}", NOBODY).stdout == "public"
+
+
+@needs_root
+@pytest.mark.parametrize("what, owner, mode", [
+    ("plain", USER, 0o600), ("plain", NOBODY, 0o600), ("plain", USER, 0o755), ("HDF5", USER, 0o600),
+    ("HDF5", NOBODY, 0o600), ("HDF5", USER, 0o755), ("directory", USER, 0o700), ("directory", USER, 0o755)])
+def test_the_number_of_a_public_files_inode_is_given_again(mounts, tmp_path, what, owner, mode):
+    """In a folder, before the kernel has asked whose it is now: a private file is not opened by the old mode, and who
+    may open it is not refused."""
+    let_in(tmp_path)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = folder / "name"
+    if what == "HDF5":
+        make_file(path)
+    elif what == "directory":
+        path.mkdir()
+        (path / "secret").write_bytes(b"")
+    else:
+        path.write_bytes(b"secret")
+    os.chown(path, NOBODY, NOBODY)
+    path.chmod(0o755)
+    mount = mounts(folder, "allow_other", expect_log=True)
+    os.stat(mount / "name")
+    os.chown(path, owner, owner)
+    path.chmod(mode)
+    command = f"{'cat' if what == 'plain' else 'ls'} {mount / 'name'}"
+    looked = as_user(command, DAEMON)
+    assert (looked.returncode == 0) is (looked.stdout != "") is (mode == 0o755), looked.stderr
+    assert as_user(command, owner).returncode == 0
 
 
 @needs_root
