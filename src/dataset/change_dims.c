@@ -15,6 +15,7 @@
 
 /* The chunks that a change of dims affects. */
 struct concerned {
+    const struct sfs_dataset *dataset;
     const struct layout *layout;
     const uint64_t *dims; /* the new ones */
     struct chunk_list list;
@@ -22,7 +23,7 @@ struct concerned {
 
 static int note(struct concerned *chunks, const uint64_t *scaled)
 {
-    return chunk_list_add(&chunks->list, chunks->layout->rank, scaled);
+    return chunk_list_add(&chunks->list, chunks->dataset, scaled);
 }
 
 /* Adds chunks that reach over the new dims. */
@@ -176,7 +177,7 @@ static int with_each(struct sfs_dataset *dataset, const struct concerned *chunks
 static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     struct layout *layout = &dataset->layout;
-    struct concerned chunks = {.layout = layout, .dims = dims};
+    struct concerned chunks = {.dataset = dataset, .layout = layout, .dims = dims};
     int error = note_changed(dataset, &chunks);
     if (!error)
         error = layout_each_chunk(layout, NULL, note_cut, &chunks);
@@ -190,14 +191,14 @@ static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
     /* Chunks outside are deleted as long as the index covers them: these alone if not all can be stored. */
     if (!error && !layout->unfiltered_edges && cache_flush(dataset->file->cache, dataset->cache))
         error = with_each(dataset, &chunks, true, cache_flush_chunk);
-    free(chunks.list.scaled);
+    chunk_list_free(&chunks.list);
     return error;
 }
 
 static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     struct layout *layout = &dataset->layout;
-    struct concerned chunks = {.layout = layout, .dims = dims};
+    struct concerned chunks = {.dataset = dataset, .layout = layout, .dims = dims};
     bool shrinks = false;
     for (int i = 0; i < layout->rank; i++)
         shrinks |= dims[i] < layout->dims[i];
@@ -212,7 +213,7 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
         error = layout_each_chunk(layout, NULL, note_edge, &chunks);
     for (size_t i = 0; i < chunks.list.n && !error; i++)
         error = touch(dataset, chunks.list.scaled + i * rank);
-    free(chunks.list.scaled);
+    chunk_list_free(&chunks.list);
     if (!error && shrinks)
         error = cut(dataset, dims);
     if (!error)

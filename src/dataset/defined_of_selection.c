@@ -82,7 +82,7 @@ static int find_defined(struct finding *finding)
         if (next < selected->n && runs_at(selected, next).first < done * in_first)
             error = find_in_band(finding, row, rows);
     }
-    free(list.scaled);
+    chunk_list_free(&list);
     return error;
 }
 

@@ -1,6 +1,5 @@
 /* The defined elements of a slab of a dataset, and their values. */
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +8,6 @@
 #include "common/box.h"
 #include "common/growing_array.h"
 #include "common/interrupt.h"
-#include "common/log.h"
 #include "common/search.h"
 #include "common/size.h"
 #include "common/thread_pool.h"
@@ -58,37 +56,15 @@ struct joining {
     size_t n_ahead;
 };
 
-static atomic_size_t taken_by_all; /* bytes, by joinings of the process */
-
 /* Chunks of a few bytes can be of millions of runs, and of one run can be as many pieces. Whether there is memory for
  * what there is now, and for making runs of pieces. */
 static int take_memory(struct joining *joining)
 {
     const struct sfs_dataset *dataset = joining->dataset;
-    const size_t most = cache_chunk_limit(dataset->file->cache);
     const size_t needs =
         size_sum(size_product(joining->runs->capacity, sizeof(struct sfs_interval)),
                  size_product(joining->pieces.capacity, BYTES_FOR_PIECE));
-    if (needs <= joining->taken)
-        return 0;
-    const size_t more = needs - joining->taken;
-    const bool is_too_large = needs > most;
-    if (!is_too_large && atomic_fetch_add(&taken_by_all, more) <= most - more) {
-        joining->taken = needs;
-        return 0;
-    }
-    if (!is_too_large)
-        atomic_fetch_sub(&taken_by_all, more);
-    log_error("%s: %s: a selection takes up to %zu MiB of memory%s, and chunk_memory= allows "
-              "no more than %zu MiB",
-              sfs_path(dataset->file), dataset->path, needs >> 20,
-              is_too_large ? "" : " beside others", most >> 20);
-    return is_too_large ? -EIO : -ENOMEM;
-}
-
-static void give_memory_back(struct joining *joining)
-{
-    atomic_fetch_sub(&taken_by_all, joining->taken);
+    return selection_memory_take(dataset, "a selection", needs, &joining->taken);
 }
 
 static int add_piece(struct joining *joining, uint64_t first, uint64_t length)
@@ -212,7 +188,7 @@ static int sparse_defined(struct sfs_dataset *dataset, const struct box *box, st
     }
     if (!error)
         error = join_ahead(&joining);
-    free(list.scaled);
+    chunk_list_free(&list);
     struct runs others = {0};
     if (!error && pieces->n > 0)
         error = runs_of_pieces(pieces->piece, pieces->n, box_elements(box), &others);
@@ -220,7 +196,7 @@ static int sparse_defined(struct sfs_dataset *dataset, const struct box *box, st
         error = runs_union(runs, &others, runs);
     runs_free(&others);
     free(pieces->piece);
-    give_memory_back(&joining);
+    selection_memory_give_back(joining.taken);
     return error;
 }
 
@@ -276,7 +252,6 @@ struct count {
     const struct box *box;
     struct sfs_dataset *dataset;
     uint64_t elements;
-    struct chunk_list cut;         /* chunks that the index cannot count */
     struct changed_chunk *changed; /* chunks that are dirty while the index is walked */
 };
 
@@ -338,7 +313,7 @@ static int count_stored(void *context, const uint64_t *scaled, const struct chun
     if (changed)
         return 0;
     if (!is_inside(count->layout, count->box, scaled))
-        return chunk_list_add(&count->cut, count->layout->rank, scaled);
+        return count_in_part(count, scaled);
     count->elements += count->layout->ops->defined_count(count->layout, record);
     return 0;
 }
@@ -411,12 +386,6 @@ static int count_all(struct count *count)
     int error = count_changed(count);
     if (!error)
         error = layout_each_chunk(&count->dataset->layout, count->box, count_stored, count);
-    for (size_t i = 0; i < count->cut.n && !error; i++) {
-        error = count_in_part(count, count->cut.scaled + i * (size_t)count->layout->rank);
-        if (!error)
-            error = interrupt_check();
-    }
-    free(count->cut.scaled);
     free_changed(count);
     return error;
 }

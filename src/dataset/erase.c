@@ -59,7 +59,7 @@ static int go_through_box(struct sfs_dataset *dataset, const struct box *box,
         if (!error)
             error = interrupt_check();
     }
-    free(list.scaled);
+    chunk_list_free(&list);
     return error;
 }
 

@@ -8,6 +8,7 @@
 
 #include "cache/cache.h"
 #include "common/growing_array.h"
+#include "common/machine_memory.h"
 #include "common/memory_pool.h"
 #include "common/object_names.h"
 #include "common/size.h"
@@ -26,6 +27,10 @@
 
 /* The most chunks of a dense dataset that are looked up. */
 #define MOST_PLACES ((uint64_t)1 << 24)
+
+/* The most extents that are kept: in half of the memory of this machine, or so many bytes if that is not known. Blocks
+ * of an index may overlap, so that there are more of them than the file is long. */
+#define MOST_EXTENTS_BYTES ((uint64_t)1 << 30)
 
 /* An extent of the file, and its user. */
 struct used_extent {
@@ -50,6 +55,8 @@ struct checking {
     const struct object_name *name; /* of the object at hand; NULL: the file itself */
     struct used_extent *extents;
     size_t n, room;
+    uint64_t most;     /* extents */
+    bool has_too_many; /* of them: some are not kept */
     struct pool pool;
     struct why why; /* of the last error; "": it is not said */
     uint64_t faults;
@@ -95,8 +102,14 @@ static int found(struct checking *checking, int error, const char *path, const c
 /* Of the object at hand. */
 static int add_extent(struct checking *checking, const char *what, uint64_t address, uint64_t n)
 {
-    if (n == 0)
+    if (n == 0 || checking->has_too_many)
         return 0;
+    if (checking->n >= checking->most) {
+        checking->has_too_many = true;
+        report(checking, SFS_UNKNOWN, "",
+               "too many structures and chunks to compare where all of them are");
+        return 0;
+    }
     struct used_extent *extents =
         room_for_one(checking->extents, checking->n, &checking->room, sizeof(*extents));
     if (!extents)
@@ -492,6 +505,8 @@ static int check_once(struct sfs_file *file, sfs_check_function function, void *
     struct checking *checking = calloc(1, sizeof(*checking));
     if (!checking)
         return -ENOMEM;
+    uint64_t memory = machine_memory();
+    checking->most = (memory ? memory / 2 : MOST_EXTENTS_BYTES) / sizeof(*checking->extents);
     checking->file = file;
     checking->report = function;
     checking->context = context;

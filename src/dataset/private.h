@@ -387,16 +387,28 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
 int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
                     struct runs *outside, bool *whole);
 
-/* n times rank scaled coordinates, which the owner of the list frees. -ENOMEM. */
+/* Memory for selections that are joined and for lists of chunks, those of the process together: from *taken on so many
+ * bytes in all, if these are more. `what` takes it. -EIO: chunk_memory= does not allow as much; -ENOMEM: it does not
+ * beside what others have; both are logged, and nothing is taken. */
+int selection_memory_take(const struct sfs_dataset *dataset, const char *what, size_t bytes,
+                          size_t *taken);
+void selection_memory_give_back(size_t taken);
+
+/* n times rank scaled coordinates; begins as zeros. Of long ones the memory counts with that of selections, as
+ * the chunks that an index has may be many more than it takes bytes for. -ENOMEM; errors of
+ * selection_memory_take. */
 struct chunk_list {
     uint64_t *scaled;
     size_t n, capacity;
+    size_t taken; /* bytes, of selection_memory_take */
 };
-int chunk_list_add(struct chunk_list *list, int rank, const uint64_t *scaled);
+int chunk_list_add(struct chunk_list *list, const struct sfs_dataset *dataset,
+                   const uint64_t *scaled);
+void chunk_list_free(struct chunk_list *list);
 
 /* The chunks of a box of a sparse dataset in which something may be defined, in row-major order:
  * all that it touches where they are few, else those that are stored, or changed and not stored
- * yet. Whoever has the list frees it, also after an error. Errors of layout_each_chunk; -ENOMEM. */
+ * yet. Whoever has the list frees it, also after an error. Errors of layout_each_chunk and chunk_list_add. */
 int chunk_list_fill(struct chunk_list *list, struct sfs_dataset *dataset, const struct box *box);
 
 /* Makes a description of runs, which are taken over, also after an error. -ENOMEM. */

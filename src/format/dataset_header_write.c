@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/interrupt.h"
 #include "format/cursor.h"
 #include "format/dataset_header.h"
 #include "store/store.h"
@@ -90,6 +91,7 @@ static int encode_messages(const struct superblock *superblock, const struct lay
 /* libhdf5's process says where it is: it could be among bytes that it may not change itself. */
 static int check_lent(struct store *store, const struct object_header *header, struct why *why)
 {
+    UNINTERRUPTED();
     int error = store_let_claim(store);
     for (size_t i = 0; i < header->n_blocks && !error; i++) {
         const struct header_block *block = &header->block[i];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "index/btree2.h"
 #include "store/store.h"
 
@@ -320,12 +321,18 @@ struct walk {
     struct why *why;
 };
 
+/* Of which each_block wants nothing but that they are in order: a node that is met again is not, however
+ * large the file says that it is. */
 static int walk_record(struct walk *walk, const struct block *node, uint64_t i)
 {
     struct index *index = walk->index;
     uint64_t scaled[SFS_MAX_RANK];
-    struct chunk_record record;
-    int error = read_record(index, node, i, scaled, &record, walk->why);
+    struct chunk_record record = {0};
+    int error = 0;
+    if (walk->each)
+        error = read_record(index, node, i, scaled, &record, walk->why);
+    else
+        read_coordinates(index, node, i, scaled);
     if (error)
         return error;
     if (walk->any && compare(index->rank, walk->last, scaled) >= 0)
@@ -361,8 +368,10 @@ static int walk_node(struct walk *walk, const struct block *node,
 {
     const struct btree2 *tree = walk->index->kind;
     uint64_t first, end;
-    int result =
-        index_spend(node->kind->name, node->address, tree->node_bytes, &walk->budget, walk->why);
+    int result = interrupt_check();
+    if (!result)
+        result = index_spend(node->kind->name, node->address, tree->node_bytes, &walk->budget,
+                             walk->why);
     if (!result && walk->each_block)
         result = walk->each_block(walk->context, node->kind->name, node->address, tree->node_bytes);
     records_in_range(walk, node, pointer->n, &first, &end);
@@ -378,7 +387,7 @@ static int walk_node(struct walk *walk, const struct block *node,
                 block_put(block);
             }
         }
-        if (!result && walk->each && i < end)
+        if (!result && i < end)
             result = walk_record(walk, node, i);
     }
     return result;

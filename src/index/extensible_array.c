@@ -260,9 +260,27 @@ uint64_t earray_data_block_bytes(const struct index *index, unsigned u)
     return earray_behind_offset(index, array) + elements * array->element + CHECKSUM_BYTES;
 }
 
-int earray_get_data_block(struct index *index, unsigned u, uint64_t address, struct block **block,
-                          struct why *why)
+/* libhdf5 counts the first few among all data blocks, the others within their super block. */
+uint64_t earray_data_block_offset(const struct extensible_array *array, unsigned u, uint64_t t)
 {
+    uint64_t before = u < array->n_direct ? earray_first_block(u) + t : t;
+    return earray_first_element(array, u) + before * earray_elements_per_block(array, u);
+}
+
+/* Whether a data block is not one of another place as well. How the first few are counted makes no difference to
+ * reading, and they are few. */
+static bool is_in_place(const struct extensible_array *array, unsigned u, uint64_t t,
+                        uint64_t offset)
+{
+    uint64_t all = UINT64_MAX >> (64 - 8 * array->offset_bytes);
+    uint64_t right = earray_first_element(array, u) + t * earray_elements_per_block(array, u);
+    return offset == (earray_data_block_offset(array, u, t) & all) || offset == (right & all);
+}
+
+int earray_get_data_block(struct index *index, unsigned u, uint64_t t, uint64_t address,
+                          struct block **block, struct why *why)
+{
+    const struct extensible_array *array = index->kind;
     uint64_t size = earray_data_block_bytes(index, u);
     const struct block_place place = {&earray_data_block_kind, address, size, size};
     struct block *found;
@@ -271,6 +289,9 @@ int earray_get_data_block(struct index *index, unsigned u, uint64_t address, str
     if (error)
         return error;
     error = index_begin_block(index, found, &c, why);
+    if (!error && !is_in_place(array, u, t, cursor_uint(&c, (unsigned)array->offset_bytes)))
+        error = why_damaged(why, "%s at address %" PRIu64 ": its offset is that of another",
+                            earray_data_block_kind.name, address);
     if (error) {
         block_put(found);
         return error;
@@ -351,7 +372,7 @@ static int look_into_data_block(struct index *index, const struct earray_place *
         error = earray_get_page(index, address, place->page, &block, why);
         at = (size_t)place->page_element * array->element;
     } else {
-        error = earray_get_data_block(index, u, address, &block, why);
+        error = earray_get_data_block(index, u, place->block, address, &block, why);
         at = earray_behind_offset(index, array) + (size_t)place->element * array->element;
     }
     if (error)
@@ -394,6 +415,7 @@ struct walk {
     uint64_t first, end;            /* each: only elements from this number to before that */
     uint64_t budget;                /* bytes that blocks may still have */
     struct extensible_array counts; /* its statistics, of the blocks that were met */
+    uint64_t steps;                 /* index_step */
     struct why *why;
 };
 
@@ -406,9 +428,11 @@ static int walk_elements(struct walk *walk, const struct block *block, size_t at
     int result = 0;
     for (uint64_t i = walk->first > first ? walk->first - first : 0;
          !result && i < n && first + i < walk->end; i++) {
-        struct chunk_record record;
-        result =
-            index_element(walk->index, block, at + (size_t)i * array->element, &record, walk->why);
+        struct chunk_record record = {0};
+        result = index_step(&walk->steps);
+        if (!result)
+            result = index_element(walk->index, block, at + (size_t)i * array->element, &record,
+                                   walk->why);
         if (result || !record.exists)
             continue;
         uint64_t scaled[SFS_MAX_RANK];
@@ -440,10 +464,12 @@ static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const stru
     uint64_t first = array->in_index_block + earray_first_element(array, u) + t * n;
     uint64_t address;
     struct block *block;
-    int result = data_block_address(index, u, t, super, &address, walk->why);
+    int result = index_step(&walk->steps);
+    if (!result)
+        result = data_block_address(index, u, t, super, &address, walk->why);
     if (result || address == NO_ADDRESS || is_passed_over(walk, first, n))
         return result;
-    result = earray_get_data_block(index, u, address, &block, walk->why);
+    result = earray_get_data_block(index, u, t, address, &block, walk->why);
     if (result)
         return result;
     uint64_t in_pages = n_pages * earray_page_bytes(array);
@@ -462,6 +488,9 @@ static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const stru
         result = walk_elements(walk, block, earray_behind_offset(index, array), first, n);
     block_put(block);
     for (uint64_t page = 0; !result && page < n_pages; page++) {
+        result = index_step(&walk->steps);
+        if (result)
+            break;
         if (!page_is_set(index, super, u, t, page) ||
             is_passed_over(walk, first + page * array->page_elements, array->page_elements))
             continue;

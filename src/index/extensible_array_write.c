@@ -115,11 +115,8 @@ static int make_data_block(const struct way *way, uint64_t *address)
         error = block_allocate(index, place, whole, DATA_BLOCKS, &block, way->why);
     if (error)
         return error;
-    /* libhdf5 counts the first few among all data blocks, the others within their super block. */
-    uint64_t before = way->super ? t : earray_first_block(u) + t;
     struct output output = index_put_begin_block(index, block);
-    output_uint(&output, earray_first_element(array, u) + before * n,
-                (unsigned)array->offset_bytes);
+    output_uint(&output, earray_data_block_offset(array, u, t), (unsigned)array->offset_bytes);
     if (n_pages == 0)
         index_put_no_elements(index, block, earray_behind_offset(index, array), n);
     *address = block->address;
@@ -186,7 +183,7 @@ static int reach_in_data_block(const struct way *way, struct block **block, size
         return reach_page(way, address, block);
     }
     *at = earray_behind_offset(index, array) + (size_t)place->element * array->element;
-    return earray_get_data_block(index, place->super, address, block, way->why);
+    return earray_get_data_block(index, place->super, place->block, address, block, way->why);
 }
 
 /* The same for any element; what is missing is made, or *block is NULL. The index block is there.

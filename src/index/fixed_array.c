@@ -226,6 +226,7 @@ struct walk {
     uint64_t first, end;
     index_each_function each;
     void *context;
+    uint64_t steps; /* index_step */
     struct why *why;
 };
 
@@ -242,8 +243,8 @@ static void set_range(struct walk *walk, const struct index_range *range)
 }
 
 /* Those of the n elements at `at` of a block, of which the first is number first of the array. */
-static int each_element(const struct walk *walk, const struct block *block, size_t at,
-                        uint64_t first, uint64_t n)
+static int each_element(struct walk *walk, const struct block *block, size_t at, uint64_t first,
+                        uint64_t n)
 {
     const struct index *index = walk->index;
     const struct fixed_array *array = index->kind;
@@ -252,8 +253,11 @@ static int each_element(const struct walk *walk, const struct block *block, size
     if (walk->end < first + n)
         n = walk->end > first ? walk->end - first : 0;
     for (uint64_t i = begin; !result && i < n; i++) {
-        struct chunk_record record;
-        result = index_element(index, block, at + (size_t)i * array->element, &record, walk->why);
+        struct chunk_record record = {0};
+        result = index_step(&walk->steps);
+        if (!result)
+            result =
+                index_element(index, block, at + (size_t)i * array->element, &record, walk->why);
         if (result || !record.exists)
             continue;
         uint64_t scaled[SFS_MAX_RANK];
@@ -267,7 +271,7 @@ static int fixed_array_iterate(struct index *index, const struct index_range *ra
                                index_each_function each, void *context, struct why *why)
 {
     const struct fixed_array *array = index->kind;
-    struct walk walk = {index, 0, array->n, each, context, why};
+    struct walk walk = {index, 0, array->n, each, context, 0, why};
     if (range)
         set_range(&walk, range);
     if (array->block_address == NO_ADDRESS || walk.first >= walk.end)
@@ -277,6 +281,9 @@ static int fixed_array_iterate(struct index *index, const struct index_range *ra
     int result = 0;
     for (uint64_t page = walk.first / array->page_elements;
          !result && page <= (walk.end - 1) / array->page_elements; page++) {
+        result = index_step(&walk.steps);
+        if (result)
+            break;
         if (!page_is_set(array, page))
             continue;
         struct block *block;

@@ -46,7 +46,7 @@ static bool is_iterating(const struct index *index)
 static void lock_to_read(struct index *index)
 {
     if (!is_iterating(index))
-        pthread_rwlock_rdlock(&index->lock);
+        interrupt_ask_rdlock(&index->lock);
 }
 
 static void unlock_read(struct index *index)
@@ -58,7 +58,7 @@ static void unlock_read(struct index *index)
 static void lock_to_write(struct index *index)
 {
     assert(!is_iterating(index));
-    pthread_rwlock_wrlock(&index->lock);
+    interrupt_ask_wrlock(&index->lock);
 }
 
 /* ---- Opening ---- */
@@ -198,7 +198,7 @@ int index_iterate_in(struct index *index, const struct index_range *range, index
 int index_each_block(struct index *index, index_block_function each, void *context, struct why *why)
 {
     int result = 0;
-    pthread_rwlock_rdlock(&index->lock);
+    interrupt_ask_rdlock(&index->lock);
     if (index->address != NO_ADDRESS && index->ops->each_block)
         result = index->ops->each_block(index, each, context, why);
     pthread_rwlock_unlock(&index->lock);

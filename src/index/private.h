@@ -6,9 +6,12 @@
 #include <stdatomic.h>
 
 #include "common/hash.h"
+#include "common/interrupt.h"
 #include "format/output.h"
 #include "format/structure.h"
 #include "index/index.h"
+
+#define STEPS_TO_LOOK 4096 /* of an iteration, between two looks at whether it is to end */
 
 #define MOST_HEADER_BYTES 72 /* of an index's header: that of an extensible array */
 
@@ -225,5 +228,12 @@ void index_coordinates(const struct index *index, uint64_t number, uint64_t *sca
  * takes bytes off the budget, which begins as the size of the store. */
 int index_spend(const char *name, uint64_t address, uint64_t bytes, uint64_t *budget,
                 struct why *why);
+
+/* Before each place that an iteration looks at, whether anything is there or not, of which *steps counts those before:
+ * -EINTR (interrupt.h). */
+static inline int index_step(uint64_t *steps)
+{
+    return ++*steps % STEPS_TO_LOOK ? 0 : interrupt_check();
+}
 
 #endif

@@ -975,6 +975,100 @@ def test_an_index_that_is_a_hole(mounts, tmp_path):
     assert peak(mount.process.pid) < 256 * MIB + SANITIZER
 
 
+def test_a_list_of_many_chunks(mounts, tmp_path):
+    """Of 16,384 chunks, each of one element; their coordinates alone take more than what is allowed."""
+    shape = (1, 128, 128)
+    sparse_files.make(tmp_path / "many.h5", np.full(shape, 7, "u1"), np.ones(shape, bool), (1, 1, 1))
+    mount = mounts(tmp_path / "many.h5", "ro", "chunk_memory=512K", expect_log=True)
+    with pytest.raises(OSError) as error:
+        read(mount / "sparse/frames/0.defined")
+    assert error.value.errno == errno.EIO
+    assert "/sparse: a list of chunks takes up to" in mount.log()
+    assert read(mount / "sparse/frames/0.raw") == b"\7" * 128 * 128
+
+
+class Shared(sparse_files.File):
+    """A file whose chunk indexes have one block in many places, and are as long as a hole says that they can be."""
+
+    def finish(self, path, dims, maxdims, chunks, index):
+        layout = bytes([5, 4, 0, 0, 0, 0, len(chunks) + 1, 4]) \
+            + b"".join(n.to_bytes(4, "little") for n in (*chunks, 1)) + bytes([8, 2, 1, 0]) + index
+        self.links.append(("x", self.append(sparse_files.object_header(
+            sparse_files.message(1, bytes([2, len(dims), 1, 1]) + sparse_files.packed(*dims, *maxdims)),
+            sparse_files.message(3, sparse_files.encoded_type("u1"), 1), sparse_files.message(5, b"\3\x0b", 1),
+            sparse_files.message(8, layout)))))
+        self.save(path)
+        os.truncate(path, 2**40)
+
+    def add_tree(self, depth, node_bytes=512):
+        """A version 2 B-tree whose nodes have the same child everywhere."""
+        header = self.append(bytes(38))
+        record, space, total_bytes = 34, node_bytes - 10, 0
+        at_most = space // record  # records in and under a node
+        width = (at_most.bit_length() - 1) // 8 + 1
+
+        def records(n):
+            return b"".join(sparse_files.packed(sparse_files.UNDEFINED) + bytes(2)
+                            + sparse_files.packed(i, i) + bytes(8) for i in range(n))
+
+        node = self.append(sparse_files.summed(b"BTLF\0\x0c" + records(1)).ljust(node_bytes, b"\0"))
+        n = total = 1
+        for _ in range(depth):
+            pointer = sparse_files.packed(node) + n.to_bytes(width, "little") \
+                + (total.to_bytes(total_bytes, "little") if total_bytes else b"")  # of leaves n says it
+            n = (space - len(pointer)) // (record + len(pointer))
+            node = self.append(sparse_files.summed(b"BTIN\0\x0c" + records(n) + pointer * (n + 1))
+                               .ljust(node_bytes, b"\0"))
+            at_most = (n + 1) * at_most + n
+            total_bytes = (at_most.bit_length() - 1) // 8 + 1
+            total = n + (n + 1) * total
+        self.content[header:header + 38] = sparse_files.summed(
+            b"BTHD\1\x0c" + struct.pack("<IHHBBQHQ", node_bytes, record, depth, 100, 40, node, n, total))
+        return b"\5" + struct.pack("<IBBQ", node_bytes, 100, 40, header)
+
+    def add_extensible(self, bits):
+        """An extensible array whose data blocks of one size are the same, and say that they are the first."""
+        header = self.append(bytes(72))
+        begin = bytes([0, 2]) + sparse_files.packed(header)
+        record = sparse_files.packed(sparse_files.UNDEFINED) + bytes(10)
+
+        def first_of(u):
+            return (2**u - 1).to_bytes((bits + 7) // 8, "little")
+
+        blocks = [self.append(sparse_files.summed(b"EADB" + begin + first_of(u) + record * 2**((u + 1) // 2)))
+                  for u in range(bits + 1)]
+        supers = [self.append(sparse_files.summed(b"EASB" + begin + first_of(u)
+                                                  + sparse_files.packed(blocks[u]) * 2**(u // 2)))
+                  for u in range(2, bits + 1)]
+        block = self.append(sparse_files.summed(b"EAIB" + begin + record
+                                                + sparse_files.packed(blocks[0], blocks[1], *supers)))
+        self.content[header:header + 72] = sparse_files.summed(
+            b"EAHD" + bytes([1, 2, 18, bits, 1, 1, 2, 31])
+            + sparse_files.packed(0, 0, 0, 0, 2**bits, 2**bits, block))
+        return b"\4" + bytes([bits, 1, 2, 1, 31]) + sparse_files.packed(header)
+
+
+@pytest.mark.parametrize("kind", ["tree", "array"])
+def test_indexes_of_one_block_in_many_places(mounts, tmp_path, kind):
+    """As many nodes as a terabyte has room for, of a file of some KiB, are one; or all data blocks of an array."""
+    file, path, without_end = Shared("x"), tmp_path / "shared.h5", sparse_files.UNDEFINED
+    if kind == "tree":
+        file.finish(path, (4, 4), (without_end, without_end), (1, 1), file.add_tree(12))
+        damage = "is not behind that of a node before"
+    else:
+        file.finish(path, (2**12,), (without_end,), (1,), file.add_extensible(12))
+        damage = "its offset is that of another"
+    assert 512 * path.stat().st_blocks < 128 * KIB
+    checked = subprocess.run([BUILD / "sparsectl", "check", path], capture_output=True, text=True,
+                             timeout=START_SECONDS)
+    assert checked.returncode == 1 and damage in checked.stdout + checked.stderr
+    if kind == "array":
+        mount = mounts(path, "ro", expect_log=True)
+        with pytest.raises(OSError) as error:
+            read(mount / "x/frames/0.defined")
+        assert error.value.errno == errno.EIO and damage in mount.log()
+
+
 def test_headers_that_share_a_large_block(mounts, tmp_path, monkeypatch):
     """Each of 64 datasets has a header of 4 MiB, of which all but some bytes are in one block of a small file."""
     names = [f"d{i:02}" for i in range(64)]

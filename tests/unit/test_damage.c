@@ -327,6 +327,38 @@ static void test_large_blocks(void **state)
     checksums_are_right = false;
 }
 
+static int pass_over(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    (void)context;
+    (void)scaled;
+    (void)record;
+    return 0;
+}
+
+/* Places in which there is nothing take time, too. */
+static void test_walks_are_interrupted(void **state)
+{
+    (void)state;
+    static const hsize_t positions[] = {0, 1, 200000, 300000, 400000, 500000, 600000, 700000};
+    static const struct grid grids[] = {
+        {"of pages", false, 1, {800000}, {800000}, {1}},
+        {"that grows", false, 1, {800000}, {H5S_UNLIMITED}, {1}},
+        {"of many axes", false, 2, {4, 4}, {H5S_UNLIMITED, H5S_UNLIMITED}, {1, 1}},
+    };
+    for (size_t i = 0; i < sizeof(grids) / sizeof(*grids); i++) {
+        const struct grid *grid = &grids[i];
+        struct opened opened;
+        struct why why = {""};
+        make_dense("walked.h5", grid, positions, grid->rank == 1 ? 8 : 1);
+        assert_int_equal(open_index("walked.h5", header_of("walked.h5", "x"), &opened, &why), 0);
+        sfs_set_interrupt(wants_to_end, NULL);
+        assert_int_equal(index_iterate(opened.index, pass_over, NULL, &why), -EINTR);
+        sfs_set_interrupt(NULL, NULL);
+        assert_int_equal(index_iterate(opened.index, pass_over, NULL, &why), 0);
+        close_index(&opened);
+    }
+}
+
 /* Pages of 1 MiB, of which so many may be in memory as take 4 MiB. */
 static void test_large_pages(void **state)
 {
@@ -364,4 +396,5 @@ TEST_MAIN(cmocka_unit_test_setup(test_dense, quiet),
           cmocka_unit_test_setup(test_paged_data_block, quiet),
           cmocka_unit_test_setup(test_sparse, quiet),
           cmocka_unit_test_setup(test_large_blocks, quiet),
+          cmocka_unit_test_setup(test_walks_are_interrupted, quiet),
           cmocka_unit_test_setup(test_large_pages, quiet))
