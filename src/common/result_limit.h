@@ -1,5 +1,5 @@
-/* A limit of what a call may return, of whoever has one: of things whose size is known only when they are all but made, and
- * can be very much larger than the file that they are made of. */
+/* A limit of what a call may return, of whoever has one: of things whose size is known only when they are all but made,
+ * and can be very much larger than the file that they are made of. */
 #ifndef SPARSEFS_COMMON_RESULT_LIMIT_H
 #define SPARSEFS_COMMON_RESULT_LIMIT_H
 

@@ -14,6 +14,9 @@
 #include "layout/sparse.h"
 #include "selection/selection.h"
 
+static const struct selection_wanted points = {SELECTION_LIBHDF5_1_10_POINTS, result_limit_take};
+static const struct selection_wanted smallest = {SELECTION_SMALLEST, result_limit_take};
+
 /* ---- One chunk ---- */
 
 /* A slab that is one chunk, as frames often are, is encoded from the chunk's selection. */
@@ -36,8 +39,7 @@ static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *
     if (error)
         return error;
     error = selection_encode_if(space_rank, slab->count + slab->rank - space_rank,
-                                form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS,
-                                result_limit_take, encoded, n);
+                                form ? &form->defined : &nothing, &points, encoded, n);
     cache_return(chunk);
     return error;
 }
@@ -162,11 +164,9 @@ static int encode_defined_once(struct sfs_dataset *dataset, const struct sfs_sla
         return error;
     error = dataset_defined(dataset, slab, &runs);
     if (!error)
-        error = selection_encode_if(space_rank, dims, &runs, SELECTION_LIBHDF5_1_10_POINTS,
-                                    result_limit_take, encoded, n);
+        error = selection_encode_if(space_rank, dims, &runs, &points, encoded, n);
     if (error == -EOVERFLOW) /* coordinates of more than 32 bits */
-        error = selection_encode_if(space_rank, dims, &runs, SELECTION_SMALLEST, result_limit_take,
-                                    encoded, n);
+        error = selection_encode_if(space_rank, dims, &runs, &smallest, encoded, n);
     runs_free(&runs);
     return error;
 }

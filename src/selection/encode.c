@@ -314,18 +314,18 @@ static int put(struct encoder *e, const uint64_t *max_dims, void **encoded, size
 }
 
 static int encode(const struct dataspace_extent *extent, const uint64_t *max_dims,
-                  const struct runs *runs, enum selection_form form, bool (*take)(size_t),
-                  void **encoded, size_t *n)
+                  const struct runs *runs, const struct selection_wanted *wanted, void **encoded,
+                  size_t *n)
 {
     if (runs->elements == extent->elements)
         return encode_simple(extent->rank, extent->dims, max_dims, SELECT_ALL, encoded, n);
     if (runs->n == 0)
         return encode_simple(extent->rank, extent->dims, max_dims, SELECT_NONE, encoded, n);
 
-    struct encoder e = {.extent = extent, .take = take};
-    int error = blocks_count(&e.list, extent, runs, take != NULL);
+    struct encoder e = {.extent = extent, .take = wanted->take};
+    int error = blocks_count(&e.list, extent, runs, wanted->take != NULL);
     if (!error)
-        error = choose(&e, form);
+        error = choose(&e, wanted->form);
     if (!error)
         error = put(&e, max_dims, encoded, n);
     tall_list_free(&e.tall);
@@ -335,17 +335,17 @@ static int encode(const struct dataspace_extent *extent, const uint64_t *max_dim
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n)
 {
+    const struct selection_wanted wanted = {.form = form};
     struct dataspace_extent extent;
-    return extent_init(&extent, rank, dims)
-               ? encode(&extent, max_dims, runs, form, NULL, encoded, n)
-               : -EOVERFLOW;
+    return extent_init(&extent, rank, dims) ? encode(&extent, max_dims, runs, &wanted, encoded, n)
+                                            : -EOVERFLOW;
 }
 
 int selection_encode_if(int rank, const uint64_t *dims, const struct runs *runs,
-                        enum selection_form form, bool (*take)(size_t), void **encoded, size_t *n)
+                        const struct selection_wanted *wanted, void **encoded, size_t *n)
 {
     struct dataspace_extent extent;
-    return extent_init(&extent, rank, dims) ? encode(&extent, NULL, runs, form, take, encoded, n)
+    return extent_init(&extent, rank, dims) ? encode(&extent, NULL, runs, wanted, encoded, n)
                                             : -EOVERFLOW;
 }
 

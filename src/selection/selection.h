@@ -81,12 +81,15 @@ enum selection_form {
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n);
 
-/* The same with max_dims as dims, of whose size, with what making it takes besides, `take` is asked before there is
+/* The same with max_dims as dims, of whose size, with what making it takes besides, wanted->take is asked before there is
  * memory for it; false: -ENOMEM. The last time that it was asked is what counts. It can be
  * ended (common/interrupt.h): -EINTR. */
+struct selection_wanted {
+    enum selection_form form;
+    bool (*take)(size_t bytes);
+};
 int selection_encode_if(int rank, const uint64_t *dims, const struct runs *runs,
-                        enum selection_form form, bool (*take)(size_t bytes), void **encoded,
-                        size_t *n);
+                        const struct selection_wanted *wanted, void **encoded, size_t *n);
 
 /* The same for a dataspace in which all is selected; all forms are alike, and dims may even have a
  * product beyond INT64_MAX. -ENOMEM. */

@@ -872,14 +872,14 @@ static void what_is_encoded_has_a_limit(void **state)
         const uint64_t *const extent = dims[i % COUNT(dims)];
         const int rank = extent == space ? 3 : 2;
         const enum selection_form form = forms[i / COUNT(dims)];
+        const struct selection_wanted wanted = {form, take_what_is_allowed};
         void *encoded, *whole;
         size_t n, whole_n;
         unsigned asked = 0;
         assert_int_equal(selection_encode(rank, extent, NULL, &runs, form, &whole, &whole_n), 0);
         allowed = SIZE_MAX;
         sfs_set_interrupt(count_asked, &asked);
-        assert_int_equal(
-            selection_encode_if(rank, extent, &runs, form, take_what_is_allowed, &encoded, &n), 0);
+        assert_int_equal(selection_encode_if(rank, extent, &runs, &wanted, &encoded, &n), 0);
         assert_true(asked >= 3);
         assert_int_equal(n, whole_n);
         assert_memory_equal(encoded, whole, n);
@@ -887,14 +887,10 @@ static void what_is_encoded_has_a_limit(void **state)
         free(encoded);
         free(whole);
         allowed = taken - 1;
-        assert_int_equal(
-            selection_encode_if(rank, extent, &runs, form, take_what_is_allowed, &encoded, &n),
-            -ENOMEM);
+        assert_int_equal(selection_encode_if(rank, extent, &runs, &wanted, &encoded, &n), -ENOMEM);
         allowed = SIZE_MAX;
         sfs_set_interrupt(is_over, NULL);
-        assert_int_equal(
-            selection_encode_if(rank, extent, &runs, form, take_what_is_allowed, &encoded, &n),
-            -EINTR);
+        assert_int_equal(selection_encode_if(rank, extent, &runs, &wanted, &encoded, &n), -EINTR);
         sfs_set_interrupt(NULL, NULL);
     }
     void *points;
