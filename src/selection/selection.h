@@ -81,9 +81,9 @@ enum selection_form {
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n);
 
-/* The same with max_dims as dims, of whose size, with what making it takes besides, wanted->take is asked before there is
- * memory for it; false: -ENOMEM. The last time that it was asked is what counts. It can be
- * ended (common/interrupt.h): -EINTR. */
+/* The same with max_dims as dims. wanted->take (NULL: any number is right) is asked of its size, with what making it
+ * takes besides, before there is memory for it; false: -ENOMEM. The last time that it was asked is what counts. It can
+ * be ended then (common/interrupt.h): -EINTR. */
 struct selection_wanted {
     enum selection_form form;
     bool (*take)(size_t bytes);
