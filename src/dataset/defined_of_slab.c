@@ -52,6 +52,8 @@ struct joining {
     struct runs *runs;
     struct pieces pieces;
     size_t taken; /* bytes, of all that are taken */
+    size_t
+        n_looked; /* pieces and runs that were gone through, which can be many more than there are in the end */
     struct piece ahead[AHEAD];
     size_t n_ahead;
 };
@@ -67,6 +69,11 @@ static int take_memory(struct joining *joining)
     return selection_memory_take(dataset, "a selection", needs, &joining->taken);
 }
 
+static int look(struct joining *joining)
+{
+    return ++joining->n_looked % LOOK_EVERY ? 0 : interrupt_check();
+}
+
 static int add_piece(struct joining *joining, uint64_t first, uint64_t length)
 {
     struct pieces *pieces = &joining->pieces;
@@ -78,7 +85,7 @@ static int add_piece(struct joining *joining, uint64_t first, uint64_t length)
     pieces->piece = grown;
     pieces->piece[pieces->n++] = (struct runs_piece){first, length};
     int error = pieces->capacity > capacity ? take_memory(joining) : 0;
-    return error || pieces->n % LOOK_EVERY ? error : interrupt_check();
+    return error ? error : look(joining);
 }
 
 /* Adds what is defined in one piece of the box, as positions in the box. */
@@ -109,9 +116,11 @@ static int add_defined(struct joining *joining, const struct piece *piece,
 
 /* The piece lies in the box without a gap, from position `place` on: its positions come in order.
  */
-static int append_defined(const struct layout *layout, const struct piece *piece, uint64_t place,
-                          const struct runs *defined, struct runs *runs)
+static int append_defined(struct joining *joining, const struct piece *piece, uint64_t place,
+                          const struct runs *defined)
 {
+    const struct layout *layout = &joining->dataset->layout;
+    struct runs *runs = joining->runs;
     uint64_t offset, first, elements;
     struct run run;
     int error = 0;
@@ -122,8 +131,14 @@ static int append_defined(const struct layout *layout, const struct piece *piece
     struct runs_box_walk walk;
     runs_box_walk_begin(&walk, defined, layout->rank, layout->chunk_dims, piece->in_chunk,
                         piece->count);
-    while (!error && runs_box_walk(&walk, &run, &offset))
+    while (!error && runs_box_walk(&walk, &run, &offset)) {
+        const size_t capacity = runs->capacity;
         error = runs_append(runs, place + offset, place + offset + (run.last - run.first));
+        if (!error && runs->capacity > capacity)
+            error = take_memory(joining);
+        if (!error)
+            error = look(joining);
+    }
     return error;
 }
 
@@ -153,7 +168,7 @@ static int join_piece(struct joining *joining, const struct piece *piece)
     if (!form)
         error = 0;
     else if (box_is_contiguous(layout->rank, piece->count, box->count, piece->in_box, &place))
-        error = append_defined(layout, piece, place, &form->defined, joining->runs);
+        error = append_defined(joining, piece, place, &form->defined);
     else
         error = add_defined(joining, piece, &form->defined);
     cache_return(chunk);

@@ -8,10 +8,14 @@
 #include "cache/cache.h"
 #include "chunk/chunks_of_box.h"
 #include "common/box.h"
+#include "common/result_limit.h"
 #include "common/thread_pool.h"
 #include "dataset/private.h"
 #include "layout/sparse.h"
 #include "selection/selection.h"
+
+static const struct selection_wanted points = {SELECTION_LIBHDF5_1_10_POINTS, result_limit_take};
+static const struct selection_wanted smallest = {SELECTION_SMALLEST, result_limit_take};
 
 /* ---- One chunk ---- */
 
@@ -34,9 +38,8 @@ static int encode_one_chunk(struct sfs_dataset *dataset, const struct sfs_slab *
     error = cache_pin(dataset->cache, piece.scaled, PART_DEFINED, &form, &chunk);
     if (error)
         return error;
-    error = selection_encode(space_rank, slab->count + slab->rank - space_rank, NULL,
-                             form ? &form->defined : &nothing, SELECTION_LIBHDF5_1_10_POINTS,
-                             encoded, n);
+    error = selection_encode_if(space_rank, slab->count + slab->rank - space_rank,
+                                form ? &form->defined : &nothing, &points, encoded, n);
     cache_return(chunk);
     return error;
 }
@@ -129,7 +132,7 @@ static int encode_bands(struct sfs_dataset *dataset, const struct sfs_slab *slab
     bands.rows = layout->chunk_dims[box.rank - 2];
     error = find_bands(&bands, &box, &elements);
     if (!error)
-        error = selection_points_begin(bands.dims, elements, &bands.encoded, n);
+        error = selection_points_begin(bands.dims, elements, result_limit_take, &bands.encoded, n);
     if (!error)
         error = workers_each(cache_workers(dataset->file->cache), bands.n, put_band, &bands);
     *is_done = !error && !atomic_load(&bands.is_impossible);
@@ -161,10 +164,9 @@ static int encode_defined_once(struct sfs_dataset *dataset, const struct sfs_sla
         return error;
     error = dataset_defined(dataset, slab, &runs);
     if (!error)
-        error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_LIBHDF5_1_10_POINTS,
-                                 encoded, n);
+        error = selection_encode_if(space_rank, dims, &runs, &points, encoded, n);
     if (error == -EOVERFLOW) /* coordinates of more than 32 bits */
-        error = selection_encode(space_rank, dims, NULL, &runs, SELECTION_SMALLEST, encoded, n);
+        error = selection_encode_if(space_rank, dims, &runs, &smallest, encoded, n);
     runs_free(&runs);
     return error;
 }

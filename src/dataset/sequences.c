@@ -16,8 +16,25 @@
 #include "format/variable_slots.h"
 #include "selection/selection.h"
 
-#define ASK_EVERY 4096 /* elements, whether the call is to end early */
-#define ALIGNMENT 16   /* of sequences in memory */
+#define ASK_EVERY       4096              /* elements, whether the call is to end early, */
+#define ASK_EVERY_BYTES ((size_t)1 << 20) /* or so many bytes of sequences */
+#define ALIGNMENT       16                /* of sequences in memory */
+
+/* What was done since it was asked whether the call is to end early. Many slots can lead to the same bytes, so that
+ * these say nothing of how long it takes. */
+struct work {
+    size_t elements, bytes;
+};
+
+static int ask_after(struct work *work, size_t elements, size_t bytes)
+{
+    work->elements += elements;
+    work->bytes = size_sum(work->bytes, bytes);
+    if (work->elements < ASK_EVERY && work->bytes < ASK_EVERY_BYTES)
+        return 0;
+    *work = (struct work){0};
+    return interrupt_check();
+}
 
 /* A chunk, and its heap. */
 struct filled {
@@ -120,7 +137,7 @@ static int find_in(const struct filled *chunk, uint64_t index, size_t k, const v
     return error == -EILSEQ ? damaged(chunk, &why) : error;
 }
 
-static int check_slot(const struct filled *chunk, uint64_t index, size_t k)
+static int check_slot(const struct filled *chunk, uint64_t index, size_t k, struct work *work)
 {
     const struct slots *base = chunk->layout->slots->slot[k].base;
     const void *sequence;
@@ -129,8 +146,11 @@ static int check_slot(const struct filled *chunk, uint64_t index, size_t k)
     struct why why;
     int error = find_in(chunk, index, k, &sequence, &n);
     if (error || n == 0 || (base->n == 0 && !base->is_reference))
-        return error;
+        return error ? error : ask_after(work, 1, 0);
     size_t stored = (size_t)n;
+    error = ask_after(work, 1, stored);
+    if (error)
+        return error;
     error = slot_measure(base, sequence, stored, &n, &bytes, &why);
     if (!error)
         error = references_check(base, sequence, stored, &why);
@@ -141,6 +161,7 @@ int sequences_check(struct layout *layout, size_t most, const uint64_t *scaled, 
                     const struct cache_form *form)
 {
     struct filled chunk = {layout, most, scaled, address, form, NULL};
+    struct work work = {0};
     if (!layout->slots)
         return 0;
     int error = open_heap(&chunk);
@@ -148,7 +169,7 @@ int sequences_check(struct layout *layout, size_t most, const uint64_t *scaled, 
         return error;
     for (uint64_t i = 0; i < form->defined.elements && !error; i++)
         for (size_t k = 0; k < layout->slots->n && !error; k++)
-            error = check_slot(&chunk, i, k);
+            error = check_slot(&chunk, i, k, &work);
     heap_close(chunk.heap);
     return error;
 }
@@ -182,39 +203,58 @@ static int find(struct reading *reading, uint64_t element, const void **sequence
     return error ? error : find_at(reading, position, sequence, n);
 }
 
-/* What libhdf5 takes for the end of a string. */
-static void put_line(FILE *out, const void *sequence, uint64_t n)
+/* What libhdf5 takes for the end of a string. Of a line that is longer than `most` nothing is put, but that its escapes
+ * make it so is seen only afterwards. */
+static int put_line(FILE *out, const void *sequence, uint64_t n, uint64_t most)
 {
-    if (n > 0)
-        lines_escape(out, sequence, strnlen(sequence, (size_t)n));
+    size_t length = n > 0 ? strnlen(sequence, (size_t)n) : 0;
+    if (length >= most)
+        return -EFBIG;
+    if (length > 0)
+        lines_escape(out, sequence, length);
     putc('\n', out);
+    return 0;
 }
 
-static int put(struct reading *reading, enum sfs_parts parts, uint64_t element, FILE *out)
+static int put_sequence(FILE *out, const void *sequence, uint64_t n, size_t size, uint64_t most)
+{
+    if (size_product(size_of(n), size) > most)
+        return -EFBIG;
+    if (n > 0)
+        fwrite(sequence, size, (size_t)n, out); /* what fails here, fails in fclose, too */
+    return 0;
+}
+
+/* most: bytes that there is still room for. */
+static int put(struct reading *reading, enum sfs_parts parts, uint64_t element, FILE *out,
+               uint64_t most)
 {
     const void *sequence;
     uint64_t n;
     int error = find(reading, element, &sequence, &n);
     if (error)
         return error;
-    if (parts == SFS_LENGTHS)
-        fwrite(&n, sizeof(n), 1, out); /* what fails here, fails in fclose, too */
-    else if (parts == SFS_LINES)
-        put_line(out, sequence, n);
-    else if (n > 0)
-        fwrite(sequence, reading->dataset->layout.slots->slot->base->size, (size_t)n, out);
-    return 0;
+    if (parts == SFS_LINES)
+        return put_line(out, sequence, n, most);
+    return parts == SFS_LENGTHS
+               ? put_sequence(out, &n, 1, sizeof(n), most)
+               : put_sequence(out, sequence, n, reading->dataset->layout.slots->slot->base->size,
+                              most);
 }
 
 static int put_all(struct reading *reading, const struct hdf5_parts *wanted, FILE *out)
 {
+    struct work work = {0};
+    uint64_t done = 0;
     int error = 0;
     for (uint64_t i = 0; i < wanted->n && !error; i++) {
-        error = put(reading, wanted->parts, wanted->first + i, out);
-        if (!error && (uint64_t)ftello(out) > wanted->most)
+        error = put(reading, wanted->parts, wanted->first + i, out, wanted->most - done);
+        uint64_t before = done;
+        done = (uint64_t)ftello(out);
+        if (!error && done > wanted->most)
             error = -EFBIG;
-        if (!error && i % ASK_EVERY == ASK_EVERY - 1)
-            error = interrupt_check();
+        if (!error)
+            error = ask_after(&work, 1, size_of(done - before));
     }
     return error;
 }
@@ -249,6 +289,9 @@ struct collection {
     char *elements;        /* whose slots lead into bytes, counted from their beginning */
     char *bytes;
     size_t n, room;
+    size_t stored,
+        most; /* bytes of what slots led to so far, as it is stored, and how many there may be */
+    struct work work;
 };
 
 /* Has room behind the bytes. */
@@ -265,14 +308,21 @@ static int make_room(struct collection *all, size_t bytes)
     return 0;
 }
 
-/* What a slot leads to: n bytes of the heap. */
+/* What a slot leads to: n bytes of the heap. All slots can lead to the same ones: so they are counted before there is
+ * memory for them. */
 static int keep_stored(struct collection *all, const struct slots *base, const void *stored,
                        size_t n, char *slot)
 {
     uint64_t elements;
     size_t bytes;
     struct why why;
-    int error = slot_measure(base, stored, n, &elements, &bytes, &why);
+    if (n > all->most - all->stored)
+        return -EFBIG;
+    all->stored += n;
+    int error = ask_after(&all->work, 0, n);
+    if (error)
+        return error;
+    error = slot_measure(base, stored, n, &elements, &bytes, &why);
     if (error)
         return damaged(&all->reading.in, &why);
     error = make_room(all, bytes);
@@ -326,6 +376,8 @@ static int keep_part(void *context, const struct part *part)
             if (all->order)
                 place = all->order[place];
             error = keep(all, piece->position + k, all->elements + place * size);
+            if (!error)
+                error = ask_after(&all->work, 1, 0);
         }
     }
     return error ? error : interrupt_check();
@@ -349,9 +401,9 @@ static int join(struct collection *all, size_t count, void **elements)
 }
 
 int sequences_read_selected(struct sfs_dataset *dataset, const struct selection *selection,
-                            void **elements)
+                            size_t most, void **elements)
 {
-    struct collection all = {.reading.dataset = dataset, .order = selection->order};
+    struct collection all = {.reading.dataset = dataset, .order = selection->order, .most = most};
     size_t count = size_of(selection->values);
     if (size_product(count, dataset->layout.slots->size) >= SIZE_MAX / 2)
         return -ENOMEM;

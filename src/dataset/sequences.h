@@ -23,14 +23,15 @@ int sequences_read(struct sfs_dataset *dataset, const struct hdf5_parts *wanted,
 
 struct selection;
 
-/* As sfs_read_variable, of what a selection names once. */
+/* As sfs_read_variable, of what a selection names once. most: bytes, as they are stored, that its slots may lead to
+ * together; beyond that it is -EFBIG, before there is memory for more. */
 int sequences_read_selected(struct sfs_dataset *dataset, const struct selection *selection,
-                            void **elements);
+                            size_t most, void **elements);
 
 /* Whether all elements of a decoded chunk (PART_DEFINED, PART_PACKED, PART_HEAP) lead to sequences;
  * of other datatypes nothing is looked at. most: bytes that looking may take, cache_chunk_limit.
  * address: UINT64_MAX, it is not known. -EIO: one does not, or it takes more, which layout_failed has
- * said; -ENOMEM. */
+ * said; -ENOMEM, -EINTR. */
 int sequences_check(struct layout *layout, size_t most, const uint64_t *scaled, uint64_t address,
                     const struct cache_form *form);
 

@@ -182,7 +182,7 @@ static int read_structured(struct sfs_dataset *dataset, uint64_t first, uint64_t
         return -EFBIG;
     int error = n > 0 ? runs_append(&selection.runs, first, first + n) : 0;
     if (!error)
-        error = sequences_read_selected(dataset, &selection, elements);
+        error = sequences_read_selected(dataset, &selection, SIZE_OF_MOST_ELEMENT, elements);
     selection_free(&selection);
     return error;
 }

@@ -5,9 +5,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/interrupt.h"
+#include "common/size.h"
+
 /* A list of points of version 1. */
 #define POINTS_HEAD_BYTES 24
 #define POINT_WIDTH       4 /* bytes of a coordinate */
+
+/* Tall blocks that are looked for where memory is limited: it is taken before it is known whether they are worth it. */
+#define MOST_TALL ((size_t)1 << 23)
 
 /* How a selection is written. */
 struct encoding {
@@ -24,6 +30,8 @@ struct encoder {
     struct encoding encoding; /* the smallest so far */
     uint64_t size;            /* bytes of the selection in it */
     bool points;
+    /* Whether so many bytes may be taken; NULL: any number, and this is not ended early either. */
+    bool (*take)(size_t bytes);
 };
 
 static size_t extent_bytes(int rank)
@@ -140,6 +148,15 @@ static void consider_list(struct encoder *e)
     consider(e, (struct encoding){3, false, width}, 14 + width, 2 * rank * width, e->blocks);
 }
 
+/* Out of order they are slower to decode, so it must be worth it: a quarter less. */
+static int find_tall(struct encoder *e)
+{
+    size_t limit = (size_t)(e->list.n * 3 / 4);
+    if (e->take && limit > MOST_TALL)
+        limit = MOST_TALL;
+    return tall_blocks(e->extent, e->list.runs, limit, e->take != NULL, &e->tall);
+}
+
 /* -EOVERFLOW if there is none. */
 static int choose(struct encoder *e, enum selection_form form)
 {
@@ -154,10 +171,7 @@ static int choose(struct encoder *e, enum selection_form form)
     if (e->list.n > 1 && blocks_are_regular(&e->list)) {
         consider_regular(e, version);
     } else if (form == SELECTION_SMALLEST) {
-        /* Out of order they are slower to decode, so it must be worth it: a quarter less. */
-        int error = e->list.n > SIZE_MAX / 4 ? -EOVERFLOW
-                                             : tall_blocks(e->extent, e->list.runs,
-                                                           (size_t)(e->list.n * 3 / 4), &e->tall);
+        int error = e->list.n > SIZE_MAX / 4 ? -EOVERFLOW : find_tall(e);
         if (error < 0)
             return error;
         if (e->tall.blocks)
@@ -197,11 +211,14 @@ static unsigned char *put_points_head(unsigned char *p, int rank, uint64_t n)
 
 /* In two dims, as frames have, both coordinates at once. Positions count from the beginning of row
  * first_row. */
-static void put_plane_points(const struct runs *runs, uint64_t row, uint64_t first_row,
-                             unsigned char *p)
+static int put_plane_points(const struct runs *runs, uint64_t row, uint64_t first_row, bool asks,
+                            unsigned char *p)
 {
     uint64_t first_of_row = 0, next_row = 0, number = 0;
     for (size_t i = 0; i < runs->n; i++) {
+        int error = asks && i % ASK_EVERY == ASK_EVERY - 1 ? interrupt_check() : 0;
+        if (error)
+            return error;
         struct run run = runs_at(runs, i);
         for (uint64_t position = run.first; position < run.last; position++) {
             if (position >= next_row) {
@@ -213,9 +230,10 @@ static void put_plane_points(const struct runs *runs, uint64_t row, uint64_t fir
             p = put_le(p, (position - first_of_row) << 32 | number, 2 * POINT_WIDTH);
         }
     }
+    return 0;
 }
 
-static void put_points(struct encoder *e, unsigned char *p)
+static int put_points(struct encoder *e, unsigned char *p)
 {
     const struct dataspace_extent *extent = e->extent;
     const struct runs *runs = e->list.runs;
@@ -223,11 +241,12 @@ static void put_points(struct encoder *e, unsigned char *p)
     uint64_t row = extent->dims[rank - 1], row_first = 0;
     uint32_t coordinates[SFS_MAX_RANK] = {0};
     p = put_points_head(p, rank, runs->elements);
-    if (rank == 2) {
-        put_plane_points(runs, row, 0, p);
-        return;
-    }
+    if (rank == 2)
+        return put_plane_points(runs, row, 0, e->take != NULL, p);
     for (size_t i = 0; i < runs->n; i++) {
+        int error = e->take && i % ASK_EVERY == ASK_EVERY - 1 ? interrupt_check() : 0;
+        if (error)
+            return error;
         struct run run = runs_at(runs, i);
         for (uint64_t position = run.first; position < run.last; position++) {
             if (position - row_first >= row) {
@@ -239,9 +258,10 @@ static void put_points(struct encoder *e, unsigned char *p)
             p = put_le(p, position - row_first, 4);
         }
     }
+    return 0;
 }
 
-static void put_hyperslabs(struct encoder *e, unsigned char *p)
+static int put_hyperslabs(struct encoder *e, unsigned char *p)
 {
     int rank = e->extent->rank, width = (int)e->encoding.width;
     p = put_le(p, SELECT_HYPERSLABS, 4);
@@ -263,58 +283,88 @@ static void put_hyperslabs(struct encoder *e, unsigned char *p)
             p = put_le(p, regular->count[i], width);
             p = put_le(p, regular->block[i], width);
         }
-        return;
+        return 0;
     }
     p = put_le(p, e->blocks, width);
-    if (e->tall.blocks)
-        tall_write(e->extent, &e->tall, p, width);
-    else
-        blocks_write(&e->list, p, width);
+    if (!e->tall.blocks)
+        return blocks_write(&e->list, p, width);
+    tall_write(e->extent, &e->tall, p, width);
+    return 0;
+}
+
+/* In the form that was chosen. */
+static int put(struct encoder *e, const uint64_t *max_dims, void **encoded, size_t *n)
+{
+    int rank = e->extent->rank;
+    size_t bytes = PREFIX_BYTES + extent_bytes(rank) + (size_t)e->size;
+    size_t besides = e->tall.n * sizeof(struct tall_block);
+    bool may = !e->take || e->take(size_sum(bytes, besides));
+    unsigned char *to = may ? malloc(bytes) : NULL;
+    if (!to)
+        return -ENOMEM;
+    unsigned char *p = put_extent(to, rank, e->extent->dims, max_dims);
+    int error = e->points ? put_points(e, p) : put_hyperslabs(e, p);
+    if (error) {
+        free(to);
+        return error;
+    }
+    *encoded = to;
+    *n = bytes;
+    return 0;
+}
+
+static int encode(const struct dataspace_extent *extent, const uint64_t *max_dims,
+                  const struct runs *runs, const struct selection_wanted *wanted, void **encoded,
+                  size_t *n)
+{
+    if (runs->elements == extent->elements)
+        return encode_simple(extent->rank, extent->dims, max_dims, SELECT_ALL, encoded, n);
+    if (runs->n == 0)
+        return encode_simple(extent->rank, extent->dims, max_dims, SELECT_NONE, encoded, n);
+
+    struct encoder e = {.extent = extent, .take = wanted->take};
+    int error = blocks_count(&e.list, extent, runs, wanted->take != NULL);
+    if (!error)
+        error = choose(&e, wanted->form);
+    if (!error)
+        error = put(&e, max_dims, encoded, n);
+    tall_list_free(&e.tall);
+    return error;
 }
 
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n)
 {
+    const struct selection_wanted wanted = {.form = form};
     struct dataspace_extent extent;
-    if (!extent_init(&extent, rank, dims))
-        return -EOVERFLOW;
-    if (runs->elements == extent.elements)
-        return encode_simple(rank, dims, max_dims, SELECT_ALL, encoded, n);
-    if (runs->n == 0)
-        return encode_simple(rank, dims, max_dims, SELECT_NONE, encoded, n);
+    return extent_init(&extent, rank, dims) ? encode(&extent, max_dims, runs, &wanted, encoded, n)
+                                            : -EOVERFLOW;
+}
 
-    struct encoder e = {.extent = &extent};
-    blocks_count(&e.list, &extent, runs);
-    int error = choose(&e, form);
-    if (error == 0) {
-        size_t head = PREFIX_BYTES + extent_bytes(rank);
-        *n = head + (size_t)e.size;
-        *encoded = malloc(*n);
-        error = *encoded ? 0 : -ENOMEM;
-    }
-    if (error == 0) {
-        unsigned char *p = put_extent(*encoded, rank, dims, max_dims);
-        if (e.points)
-            put_points(&e, p);
-        else
-            put_hyperslabs(&e, p);
-    }
-    tall_list_free(&e.tall);
-    return error;
+int selection_encode_if(int rank, const uint64_t *dims, const struct runs *runs,
+                        const struct selection_wanted *wanted, void **encoded, size_t *n)
+{
+    struct dataspace_extent extent;
+    return extent_init(&extent, rank, dims) ? encode(&extent, NULL, runs, wanted, encoded, n)
+                                            : -EOVERFLOW;
 }
 
 /* ---- Points, part by part ---- */
 
-int selection_points_begin(const uint64_t dims[2], uint64_t elements, void **encoded, size_t *n)
+int selection_points_begin(const uint64_t dims[2], uint64_t elements, bool (*take)(size_t),
+                           void **encoded, size_t *n)
 {
     if (max(dims[0], dims[1]) > UINT32_MAX || elements > most_points(2) || elements == 0)
         return -EOVERFLOW;
-    size_t head = PREFIX_BYTES + extent_bytes(2) + POINTS_HEAD_BYTES;
-    unsigned char *p = malloc(head + (size_t)elements * 2 * POINT_WIDTH);
+    size_t bytes =
+        PREFIX_BYTES + extent_bytes(2) + POINTS_HEAD_BYTES + (size_t)elements * 2 * POINT_WIDTH;
+    if (take && !take(bytes))
+        return -EOVERFLOW;
+    unsigned char *p = malloc(bytes);
     if (!p)
         return -ENOMEM;
     *encoded = p;
-    *n = head + (size_t)elements * 2 * POINT_WIDTH;
+    *n = bytes;
     put_points_head(put_extent(p, 2, dims, NULL), 2, elements);
     return 0;
 }
@@ -329,13 +379,12 @@ bool selection_points_put(void *encoded, const uint64_t dims[2], uint64_t first_
         return true;
     if (!extent_init(&extent, 2, part_dims))
         return false;
-    blocks_count(&list, &extent, runs);
+    (void)blocks_count(&list, &extent, runs, false);
     /* Those of the first row may be one with blocks of the band before. */
     uint64_t joined = runs_find(runs, dims[1]) + 1;
     if (list.n <= joined || 2 * (list.n - joined) <= runs->elements || blocks_are_regular(&list))
         return false;
     size_t head = PREFIX_BYTES + extent_bytes(2) + POINTS_HEAD_BYTES;
-    put_plane_points(runs, dims[1], first_row,
-                     (unsigned char *)encoded + head + (size_t)index * 2 * POINT_WIDTH);
-    return true;
+    return put_plane_points(runs, dims[1], first_row, false,
+                            (unsigned char *)encoded + head + (size_t)index * 2 * POINT_WIDTH) == 0;
 }

@@ -12,7 +12,20 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/interrupt.h"
+
 #define MOST_BLOCK_BYTES (2 * SFS_MAX_RANK * 8)
+
+/* Whether the walk may go on, past so many runs. */
+static bool goes_on(struct block_list *list, uint64_t n)
+{
+    list->n_walked += n;
+    if (list->n_walked >= ASK_EVERY && list->asks && !list->error)
+        list->error = interrupt_check();
+    if (list->n_walked >= ASK_EVERY)
+        list->n_walked = 0;
+    return !list->error;
+}
 
 /* What the blocks of a row have in common: all coordinates but those along the last axis. */
 static void put_block(const struct block_list *list, unsigned char *block, int width)
@@ -77,8 +90,13 @@ static void list_row(struct block_list *list, uint64_t base, uint64_t limit, siz
     list->n += j - i + 1;
     if (end > list->highest)
         list->highest = end;
-    if (list->at)
-        list->at = put_row(list, list->at, base, limit, i, j);
+    while (list->at && i <= j) {
+        size_t part = j - i < ASK_EVERY ? j - i + 1 : ASK_EVERY;
+        list->at = put_row(list, list->at, base, limit, i, i + part - 1);
+        if (!goes_on(list, part))
+            return;
+        i += part;
+    }
 }
 
 /* ---- libhdf5's list ---- */
@@ -156,7 +174,7 @@ static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i
         return;
     }
     bool note_inner = note;
-    while (i < runs->n && runs->entries[i].first < limit && low < limit) {
+    while (i < runs->n && runs->entries[i].first < limit && low < limit && goes_on(list, 1)) {
         struct run run = runs_at(runs, i);
         uint64_t k = ((run.first > low ? run.first : low) - base) / size, slab = base + k * size;
         uint64_t next = k + 1;
@@ -181,19 +199,21 @@ static void list_slab(struct block_list *list, int axis, uint64_t base, size_t i
     }
 }
 
-void blocks_count(struct block_list *list, const struct dataspace_extent *extent,
-                  const struct runs *runs)
+int blocks_count(struct block_list *list, const struct dataspace_extent *extent,
+                 const struct runs *runs, bool asks)
 {
-    *list = (struct block_list){.extent = extent, .runs = runs};
+    *list = (struct block_list){.extent = extent, .runs = runs, .asks = asks};
     if (runs->n > 0)
         list_slab(list, 0, 0, 0, runs->n, true);
+    return list->error;
 }
 
-void blocks_write(struct block_list *list, unsigned char *to, int width)
+int blocks_write(struct block_list *list, unsigned char *to, int width)
 {
     list->at = to;
     list->width = width;
     list_slab(list, 0, 0, 0, list->runs->n, false);
+    return list->error;
 }
 
 bool blocks_are_regular(const struct block_list *list)
@@ -315,7 +335,7 @@ static bool is_hopeless(const struct tall_builder *b, size_t i, size_t n)
 }
 
 int tall_blocks(const struct dataspace_extent *extent, const struct runs *runs, size_t limit,
-                struct tall_list *list)
+                bool asks, struct tall_list *list)
 {
     *list = (struct tall_list){0};
     if (extent->rank < 2 || limit == 0)
@@ -329,8 +349,11 @@ int tall_blocks(const struct dataspace_extent *extent, const struct runs *runs, 
     b.above = reallocarray(NULL, n, sizeof(*b.above));
     int error = list->blocks && b.here && b.above ? 0 : -ENOMEM;
     bool fits = error == 0;
-    for (size_t i = 0; i < runs->n && fits; i++)
+    for (size_t i = 0; i < runs->n && fits; i++) {
         fits = !is_hopeless(&b, i, runs->n) && add_run(&b, runs_at(runs, i));
+        if (asks && fits && i % ASK_EVERY == ASK_EVERY - 1)
+            fits = !(error = interrupt_check());
+    }
     free(b.here);
     free(b.above);
     if (!fits)

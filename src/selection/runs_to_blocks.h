@@ -15,16 +15,20 @@ struct block_list {
     uint64_t start[SFS_MAX_RANK], end[SFS_MAX_RANK];
     unsigned char *at;
     int width;
+    bool asks;         /* whether this is still wanted: of what is not to be done as a whole */
+    uint64_t n_walked; /* since it was asked */
+    int error;
 };
 
-void blocks_count(struct block_list *list, const struct dataspace_extent *extent,
-                  const struct runs *runs);
+/* asks: they can be ended (common/interrupt.h). -EINTR. */
+int blocks_count(struct block_list *list, const struct dataspace_extent *extent,
+                 const struct runs *runs, bool asks);
 
 /* Whether the selection is exactly list->regular. */
 bool blocks_are_regular(const struct block_list *list);
 
-/* Writes all blocks: rank starts and rank ends each, of width bytes. */
-void blocks_write(struct block_list *list, unsigned char *to, int width);
+/* Writes all blocks: rank starts and rank ends each, of width bytes. -EINTR, as above. */
+int blocks_write(struct block_list *list, unsigned char *to, int width);
 
 /* Blocks of a row's interval of columns that goes on in the rows below, in the order of their first
  * elements. */
@@ -38,9 +42,9 @@ struct tall_list {
     size_t n;
 };
 
-/* At most limit of them, which the caller frees. -ENOMEM. */
+/* At most limit of them, which the caller frees. asks: as above. -ENOMEM, -EINTR. */
 int tall_blocks(const struct dataspace_extent *extent, const struct runs *runs, size_t limit,
-                struct tall_list *list);
+                bool asks, struct tall_list *list);
 void tall_list_free(struct tall_list *list);
 
 void tall_write(const struct dataspace_extent *extent, const struct tall_list *list,

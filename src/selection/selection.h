@@ -5,6 +5,7 @@
 #ifndef SPARSEFS_SELECTION_SELECTION_H
 #define SPARSEFS_SELECTION_SELECTION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -80,14 +81,25 @@ enum selection_form {
 int selection_encode(int rank, const uint64_t *dims, const uint64_t *max_dims,
                      const struct runs *runs, enum selection_form form, void **encoded, size_t *n);
 
+/* The same with max_dims as dims. wanted->take (NULL: any number is right) is asked of its size, with what making it
+ * takes besides, before there is memory for it; false: -ENOMEM. The last time that it was asked is what counts. It can
+ * be ended then (common/interrupt.h): -EINTR. */
+struct selection_wanted {
+    enum selection_form form;
+    bool (*take)(size_t bytes);
+};
+int selection_encode_if(int rank, const uint64_t *dims, const struct runs *runs,
+                        const struct selection_wanted *wanted, void **encoded, size_t *n);
+
 /* The same for a dataspace in which all is selected; all forms are alike, and dims may even have a
  * product beyond INT64_MAX. -ENOMEM. */
 int selection_encode_all(int rank, const uint64_t *dims, void **encoded, size_t *n);
 
 /* SELECTION_LIBHDF5_1_10_POINTS of an extent of two dims, put together from bands of rows, each of
  * which may come from another thread: room for a list of so many points. -EOVERFLOW: it cannot be
- * one; -ENOMEM. The caller frees *encoded. */
-int selection_points_begin(const uint64_t dims[2], uint64_t elements, void **encoded, size_t *n);
+ * one, or `take` has refused its size (NULL: any is right); -ENOMEM. The caller frees *encoded. */
+int selection_points_begin(const uint64_t dims[2], uint64_t elements, bool (*take)(size_t bytes),
+                           void **encoded, size_t *n);
 
 /* Puts the points of one band; positions in runs count from the beginning of first_row, index is
  * the number of points before it. false: the list of points may not be the smallest form, because

@@ -6,6 +6,7 @@
 #include <utlist.h>
 
 #include "common/interrupt.h"
+#include "common/result_limit.h"
 #include "view/npz.h"
 #include "view/views_memory.h"
 
@@ -114,19 +115,53 @@ void defined_put(struct views *views, struct defined_frame *entry)
     pthread_mutex_unlock(&views->defined_frames.lock);
 }
 
-static int make_selection(struct views *views, struct defined_frame *entry)
+static int make_intervals(struct views *views, struct defined_frame *entry)
 {
     struct sfs_slab slab = view_frame_slab(views, entry->frame);
-    void *encoded = NULL;
-    int error = entry->form == DEFINED_INTERVALS
-                    ? sfs_get_defined(views->dataset, &slab, &entry->defined)
-                    : sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded,
-                                         &entry->encoded.n);
-    if (error)
-        return error;
-    entry->encoded.bytes = encoded;
-    error = kept_memory_take(views, bytes_of(entry));
+    int error = sfs_get_defined(views->dataset, &slab, &entry->defined);
+    if (!error)
+        error = kept_memory_take(views, bytes_of(entry));
     entry->kept = error ? 0 : bytes_of(entry);
+    return error;
+}
+
+/* What is taken for an encoding before it is made. */
+struct taking {
+    size_t taken;
+    bool is_refused;
+};
+
+static bool take_for_encoding(void *context, size_t n)
+{
+    struct taking *taking = context;
+    kept_memory_give_back(taking->taken);
+    taking->is_refused = !kept_memory_try(n);
+    taking->taken = taking->is_refused ? 0 : n;
+    return !taking->is_refused;
+}
+
+static int encode(struct views *views, struct defined_frame *entry)
+{
+    struct sfs_slab slab = view_frame_slab(views, entry->frame);
+    struct taking taking = {0};
+    void *encoded = NULL;
+    result_limit_begin(take_for_encoding, &taking);
+    int error =
+        sfs_encode_defined(views->dataset, &slab, views->frame_rank, &encoded, &entry->encoded.n);
+    result_limit_end();
+    if (error == -ENOMEM && taking.is_refused)
+        error = kept_memory_refused(views);
+    if (!error)
+        entry->encoded.bytes = encoded;
+    /* It is another number if making it took more, or if all or nothing is defined. */
+    if (!error && taking.taken != entry->encoded.n) {
+        kept_memory_give_back(taking.taken);
+        taking.taken = entry->encoded.n;
+        error = kept_memory_take(views, taking.taken);
+    } else if (error) {
+        kept_memory_give_back(taking.taken);
+    }
+    entry->kept = error ? 0 : taking.taken;
     return error;
 }
 
@@ -141,8 +176,9 @@ static int make_frame(struct views *views, struct defined_frame *entry)
 
 static int make(struct views *views, struct defined_frame *entry)
 {
-    bool is_selection = entry->form == DEFINED_INTERVALS || entry->form == DEFINED_ENCODED;
-    return is_selection ? make_selection(views, entry) : make_frame(views, entry);
+    return entry->form == DEFINED_INTERVALS ? make_intervals(views, entry)
+           : entry->form == DEFINED_ENCODED ? encode(views, entry)
+                                            : make_frame(views, entry);
 }
 
 /* Makes a new entry while others wait for it. The lock must be held; it is dropped. */

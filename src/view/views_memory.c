@@ -57,19 +57,29 @@ void views_memory_limit(size_t kept_most, size_t made_most)
     pthread_mutex_unlock(&lock);
 }
 
-int kept_memory_take(const struct views *views, size_t n)
+bool kept_memory_try(size_t n)
 {
     pthread_mutex_lock(&lock);
     set_defaults();
     bool is_taken = take_if_it_fits(&kept, kept.most, n);
+    pthread_mutex_unlock(&lock);
+    return is_taken;
+}
+
+int kept_memory_refused(const struct views *views)
+{
+    pthread_mutex_lock(&lock);
     size_t most = kept.most;
     pthread_mutex_unlock(&lock);
-    if (is_taken)
-        return 0;
     log_error("%s: %s: no memory for its tables and texts: those of all datasets take no more than "
               "%zu MiB",
               sfs_path(views->file), views->path, most >> 20);
     return -ENOMEM;
+}
+
+int kept_memory_take(const struct views *views, size_t n)
+{
+    return kept_memory_try(n) ? 0 : kept_memory_refused(views);
 }
 
 void kept_memory_give_back(size_t n)

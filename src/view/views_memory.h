@@ -16,6 +16,10 @@ void views_memory_limit(size_t kept, size_t made);
 int kept_memory_take(const struct views *views, size_t n);
 void kept_memory_give_back(size_t n);
 
+/* The same without a word if there is no more; and that word, which is an error. */
+bool kept_memory_try(size_t n);
+int kept_memory_refused(const struct views *views);
+
 /* The same for one more item of an array: room_for_one, of which *room is taken. *array is the array also after an
  * error. */
 int kept_memory_grow(const struct views *views, void **array, size_t n, size_t *room, size_t size);

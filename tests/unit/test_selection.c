@@ -807,7 +807,7 @@ static void points_are_put_band_by_band(void **state)
         size_t n, n_put;
         assert_int_equal(
             selection_encode(2, dims, NULL, &all, SELECTION_LIBHDF5_1_10_POINTS, &whole, &n), 0);
-        int error = selection_points_begin(dims, all.elements, &put, &n_put);
+        int error = selection_points_begin(dims, all.elements, NULL, &put, &n_put);
         assert_int_equal(error, all.elements ? 0 : -EOVERFLOW);
         bool points = !error;
         for (uint64_t k = bands, index = all.elements; !error && k-- > 0;) {
@@ -829,12 +829,77 @@ static void points_are_put_band_by_band(void **state)
     void *encoded, *nothing;
     size_t n;
     append(&row, 0, 8);
-    assert_int_equal(selection_points_begin(dims, 8, &encoded, &n), 0);
+    assert_int_equal(selection_points_begin(dims, 8, NULL, &encoded, &n), 0);
     assert_false(selection_points_put(encoded, dims, 0, 8, &row, 0)); /* one block is less */
-    assert_int_equal(selection_points_begin(wide, 8, &nothing, &n), -EOVERFLOW);
-    assert_int_equal(selection_points_begin(dims, UINT32_MAX, &nothing, &n), -EOVERFLOW);
+    assert_int_equal(selection_points_begin(wide, 8, NULL, &nothing, &n), -EOVERFLOW);
+    assert_int_equal(selection_points_begin(dims, UINT32_MAX, NULL, &nothing, &n), -EOVERFLOW);
     runs_free(&row);
     free(encoded);
+}
+
+static size_t allowed, taken;
+
+static bool take_what_is_allowed(size_t bytes)
+{
+    taken = bytes;
+    return bytes <= allowed;
+}
+
+static bool count_asked(void *context)
+{
+    ++*(unsigned *)context;
+    return false;
+}
+
+static bool is_over(void *context)
+{
+    (void)context;
+    return true;
+}
+
+/* What may be very much larger than the runs is refused, or ended, before it is there. */
+static void what_is_encoded_has_a_limit(void **state)
+{
+    (void)state;
+    const enum selection_form forms[] = {SELECTION_SMALLEST, SELECTION_LIBHDF5_1_10,
+                                         SELECTION_LIBHDF5_1_10_POINTS};
+    const uint64_t plane[2] = {3, 300000}, space[3] = {3, 1, 300000}, cells[2] = {300000, 3};
+    const uint64_t *const dims[] = {plane, cells, space};
+    struct runs runs = {0};
+    for (uint64_t at = 1; at < 900000; at += random_between(2, 4))
+        append(&runs, at, at + 1);
+    for (size_t i = 0; i < COUNT(dims) * COUNT(forms); i++) {
+        const uint64_t *const extent = dims[i % COUNT(dims)];
+        const int rank = extent == space ? 3 : 2;
+        const enum selection_form form = forms[i / COUNT(dims)];
+        const struct selection_wanted wanted = {form, take_what_is_allowed};
+        void *encoded, *whole;
+        size_t n, whole_n;
+        unsigned asked = 0;
+        assert_int_equal(selection_encode(rank, extent, NULL, &runs, form, &whole, &whole_n), 0);
+        allowed = SIZE_MAX;
+        sfs_set_interrupt(count_asked, &asked);
+        assert_int_equal(selection_encode_if(rank, extent, &runs, &wanted, &encoded, &n), 0);
+        assert_true(asked >= 3);
+        assert_int_equal(n, whole_n);
+        assert_memory_equal(encoded, whole, n);
+        assert_true(taken >= n);
+        free(encoded);
+        free(whole);
+        allowed = taken - 1;
+        assert_int_equal(selection_encode_if(rank, extent, &runs, &wanted, &encoded, &n), -ENOMEM);
+        allowed = SIZE_MAX;
+        sfs_set_interrupt(is_over, NULL);
+        assert_int_equal(selection_encode_if(rank, extent, &runs, &wanted, &encoded, &n), -EINTR);
+        sfs_set_interrupt(NULL, NULL);
+    }
+    void *points;
+    size_t n;
+    allowed = 100;
+    assert_int_equal(selection_points_begin(plane, 100, take_what_is_allowed, &points, &n),
+                     -EOVERFLOW);
+    assert_true(taken > 800);
+    runs_free(&runs);
 }
 
 static void numbers_are_as_narrow_as_they_can_be(void **state)
@@ -1161,6 +1226,7 @@ TEST_MAIN(cmocka_unit_test(all_is_encoded_as_libhdf5_does),
           cmocka_unit_test(parts_of_rows_become_tall_blocks),
           cmocka_unit_test(many_blocks_need_wide_numbers), cmocka_unit_test(max_dims_can_be_others),
           cmocka_unit_test(scalars_hold_all_or_none), cmocka_unit_test(points_are_put_band_by_band),
+          cmocka_unit_test(what_is_encoded_has_a_limit),
           cmocka_unit_test(short_bytes_take_no_more_memory_than_allowed),
           cmocka_unit_test(points_take_no_more_memory_than_allowed),
           cmocka_unit_test(lists_that_overlap_too_often_are_refused),

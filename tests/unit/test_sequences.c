@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataset/sequences.h"
 #include "format/structure.h"
+#include "selection/selection.h"
 #include "sparsefs/hdf5.h"
 #include "sparsefs/sparsefs.h"
 
@@ -804,7 +806,54 @@ static void absurd_lengths_are_refused(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static bool count_asked(void *context)
+{
+    ++*(unsigned *)context;
+    return false;
+}
+
+/* Many elements can lead to the same bytes: so it is counted what they lead to, before there is memory for it. */
+static void what_elements_lead_to_has_a_limit(void **state)
+{
+    (void)state;
+    enum { MANY = 1 << 18 };
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&line, 0, &dataset);
+    struct selection selection = {.values = 3};
+    const size_t all = (MANY + 3) * sizeof(int32_t);
+    int32_t *elements = allocate(MANY * sizeof(*elements));
+    struct sfs_sequence *read;
+    char *bytes;
+    size_t n;
+    unsigned asked = 0;
+    memset(elements, 1, MANY * sizeof(*elements));
+    write_at(dataset, 0, elements, MANY);
+    write_at(dataset, 2, elements, 3);
+    assert_int_equal(runs_append(&selection.runs, 0, 3), 0);
+    void *out = NULL;
+    sfs_set_interrupt(count_asked, &asked);
+    assert_int_equal(sequences_read_selected(dataset, &selection, all, &out), 0);
+    assert_true(asked >= 2); /* once for the chunk, and for a MiB of bytes */
+    sfs_set_interrupt(NULL, NULL);
+    read = out;
+    assert_int_equal(read[2].n, 3);
+    assert_memory_equal(read[0].elements, elements, MANY * sizeof(*elements));
+    free(out);
+    assert_int_equal(sequences_read_selected(dataset, &selection, all - 1, &out), -EFBIG);
+    assert_int_equal(sequences_read_selected(dataset, &selection, 0, &out), -EFBIG);
+    assert_int_equal(sfs_read_parts(dataset, SFS_SEQUENCES, 0, 3, all, &bytes, &n), 0);
+    assert_int_equal(n, all);
+    free(bytes);
+    assert_int_equal(sfs_read_parts(dataset, SFS_SEQUENCES, 0, 3, all - 1, &bytes, &n), -EFBIG);
+    assert_int_equal(sfs_read_parts(dataset, SFS_LENGTHS, 0, 3, 23, &bytes, &n), -EFBIG);
+    selection_free(&selection);
+    free(elements);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
+          cmocka_unit_test(what_elements_lead_to_has_a_limit),
           cmocka_unit_test(what_the_prototype_has_written_is_written_over),
           cmocka_unit_test(what_is_flushed_stays), cmocka_unit_test(what_is_unfinished_is_left_out),
           cmocka_unit_test(a_damaged_chunk_is_not_written),

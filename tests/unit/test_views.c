@@ -516,6 +516,42 @@ static bool count_asked(void *context)
     return false;
 }
 
+/* Of a chunk of one run the dims cut off a column, so that its rows are gone through, to make one run of them. */
+static void rows_that_become_one_run_are_joined_in_pieces(void **state)
+{
+    (void)state;
+    enum { ROWS = 5 << 16 };
+    const struct sfs_slab slab = {.rank = 2, .count = {ROWS, 1}};
+    struct sfs_dataset_create description = {
+        .rank = 2, .dims = {ROWS, 2}, .max_dims = {ROWS, SFS_UNLIMITED}, .chunk_dims = {ROWS, 2}};
+    struct sfs_options options = {.replace = true};
+    struct sfs_dataset *dataset;
+    struct sfs_defined defined;
+    struct sfs_file *file;
+    unsigned asked = 0;
+    void *type;
+    assert_int_equal(sfs_type_encode("<u1", &type, &description.type.n), 0);
+    description.type.bytes = type;
+    assert_int_equal(sfs_create("views.h5", &options, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/d", &description, &dataset), 0);
+    free(type);
+    unsigned char *values = allocate(2 * ROWS);
+    memset(values, 1, 2 * ROWS);
+    assert_int_equal(sfs_write(dataset, &(struct sfs_slab){.rank = 2, .count = {ROWS, 2}}, values),
+                     0);
+    free(values);
+    assert_int_equal(sfs_set_extent(dataset, (const uint64_t[]){ROWS, 1}), 0);
+    sfs_set_interrupt(count_asked, &asked);
+    assert_int_equal(sfs_get_defined(dataset, &slab, &defined), 0);
+    sfs_set_interrupt(NULL, NULL);
+    assert_true(asked >= ROWS / 65536);
+    assert_int_equal(defined.n, 1);
+    assert_int_equal(defined.elements, ROWS);
+    sfs_defined_free(&defined);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 static void many_frames_are_counted_in_pieces(void **state)
 {
     (void)state;
@@ -1079,6 +1115,7 @@ TEST_MAIN(cmocka_unit_test(holes_are_where_nothing_is_defined),
           cmocka_unit_test(offsets_are_those_of_one_state),
           cmocka_unit_test(what_is_made_of_what_is_shown_follows_it),
           cmocka_unit_test(offsets_of_what_is_shown_follow_it),
+          cmocka_unit_test(rows_that_become_one_run_are_joined_in_pieces),
           cmocka_unit_test(many_frames_are_counted_in_pieces),
           cmocka_unit_test(counting_ends_early_if_nobody_waits),
           cmocka_unit_test(tables_of_all_datasets_have_one_limit),
