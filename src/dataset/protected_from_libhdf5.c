@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <utlist.h>
 
+#include "common/interrupt.h"
 #include "dataset/private.h"
 #include "layout/sparse.h"
 #include "store/store.h"
@@ -14,8 +15,9 @@ static int claim(void *context)
 {
     struct protected_from_libhdf5 *claimed = context;
     struct sfs_dataset *dataset, *next;
-    int error = 0;
-    pthread_mutex_lock(&claimed->lock);
+    int error = interrupt_lock(&claimed->lock); /* it is held while indexes are read */
+    if (error)
+        return error;
     DL_FOREACH_SAFE2(claimed->unclaimed, dataset, next, claim.next)
     {
         if (!error)
@@ -43,7 +45,7 @@ void protected_from_libhdf5_add(struct sfs_dataset *dataset)
     struct protected_from_libhdf5 *claimed = &dataset->file->protected_from_libhdf5;
     if (!claimed->is_on || !dataset->sparse)
         return;
-    pthread_mutex_lock(&claimed->lock);
+    interrupt_ask_lock(&claimed->lock);
     DL_APPEND2(claimed->unclaimed, dataset, claim.prev, claim.next);
     dataset->claim.waits = true;
     pthread_mutex_unlock(&claimed->lock);
@@ -52,7 +54,7 @@ void protected_from_libhdf5_add(struct sfs_dataset *dataset)
 void protected_from_libhdf5_remove(struct sfs_dataset *dataset)
 {
     struct protected_from_libhdf5 *claimed = &dataset->file->protected_from_libhdf5;
-    pthread_mutex_lock(&claimed->lock);
+    interrupt_ask_lock(&claimed->lock);
     if (dataset->claim.waits)
         DL_DELETE2(claimed->unclaimed, dataset, claim.prev, claim.next);
     dataset->claim.waits = false;
