@@ -33,8 +33,9 @@ struct mounted_file {
     struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
     char *path;                  /* from the folder on */
     atomic_bool is_read_only;    /* it could not be opened for writing the last time */
-    /* Held for reading from when a link of it is read until its node is in the table, for writing while links are made
-     * and removed: with mounted_lock_to_read and mounted_lock_to_change, as libhdf5's process is waited for under it. */
+    /* Held for reading from when a link of it is read until its node is in the table, for writing while
+     * links are made and removed: by mounted_lock_to_read and mounted_lock_to_change, as libhdf5's
+     * process is waited for under it. */
     pthread_rwlock_t tree_lock;
     atomic_uint removals; /* of links */
     /* While it is open, as the mount makes them (mount.c); NULL: it is not written. */
