@@ -893,7 +893,7 @@ def begin_to_hang(mount, command):
     seconds = os.sysconf("SC_CLK_TCK")
 
     def hangs():
-        times = [pathlib.Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split() for worker in workers(mount)]
+        times = [pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in workers(mount)]
         return any(int(time_of[11]) > seconds / 4 for time_of in times)
     wait_until(hangs)
     return process
