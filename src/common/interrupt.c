@@ -137,6 +137,32 @@ int interrupt_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
     return interrupt_check();
 }
 
+static int lock_until_interrupted(pthread_rwlock_t *lock,
+                                  int (*timed)(pthread_rwlock_t *lock, const struct timespec *time))
+{
+    for (;;) {
+        struct timespec time = next_look();
+        int error = timed(lock, &time);
+        if (error != ETIMEDOUT)
+            return -error;
+        error = interrupt_check();
+        if (error)
+            return error;
+    }
+}
+
+int interrupt_rdlock(pthread_rwlock_t *lock)
+{
+    int error = pthread_rwlock_tryrdlock(lock);
+    return error == EBUSY ? lock_until_interrupted(lock, pthread_rwlock_timedrdlock) : -error;
+}
+
+int interrupt_wrlock(pthread_rwlock_t *lock)
+{
+    int error = pthread_rwlock_trywrlock(lock);
+    return error == EBUSY ? lock_until_interrupted(lock, pthread_rwlock_timedwrlock) : -error;
+}
+
 static void ask_lock(pthread_rwlock_t *lock,
                      int (*timed)(pthread_rwlock_t *lock, const struct timespec *time),
                      int (*plain)(pthread_rwlock_t *lock))

@@ -12,6 +12,10 @@ int interrupt_check(void);
 /* Takes a mutex that others may hold for long. -EINTR: it is not taken. */
 int interrupt_lock(pthread_mutex_t *mutex);
 
+/* The same of locks that several may hold for reading. */
+int interrupt_rdlock(pthread_rwlock_t *lock);
+int interrupt_wrlock(pthread_rwlock_t *lock);
+
 /* Waits for a condition, or some milliseconds: the caller checks again then. -EINTR. */
 int interrupt_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
 

@@ -15,8 +15,9 @@ static int claim(void *context)
 {
     struct protected_from_libhdf5 *claimed = context;
     struct sfs_dataset *dataset, *next;
-    int error = 0;
-    interrupt_ask_lock(&claimed->lock);
+    int error = interrupt_lock(&claimed->lock); /* it is held while indexes are read */
+    if (error)
+        return error;
     DL_FOREACH_SAFE2(claimed->unclaimed, dataset, next, claim.next)
     {
         if (!error)

@@ -70,6 +70,14 @@ void mounted_files_destroy(struct mounted_files *files)
     free(files);
 }
 
+static void free_file(struct mounted_file *file)
+{
+    pthread_rwlock_destroy(&file->tree_lock);
+    free(file->names);
+    free(file->path);
+    free(file);
+}
+
 struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
                                  const struct stat *st)
 {
@@ -77,6 +85,8 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
     if (!file)
         return NULL;
     atomic_init(&file->refs, 1);
+    pthread_rwlock_init(&file->tree_lock, NULL);
+    atomic_init(&file->removals, 0);
     atomic_init(&file->is_read_only, false);
     atomic_init(&file->keeps_top, false);
     atomic_init(&file->keeps_objects, false);
@@ -88,8 +98,23 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
     file->st = *st;
     if (file->path)
         return file;
-    free(file);
+    free_file(file);
     return NULL;
+}
+
+int mounted_lock_to_read(struct mounted_file *file)
+{
+    return interrupt_rdlock(&file->tree_lock);
+}
+
+int mounted_lock_to_change(struct mounted_file *file)
+{
+    return interrupt_wrlock(&file->tree_lock);
+}
+
+void mounted_unlock(struct mounted_file *file)
+{
+    pthread_rwlock_unlock(&file->tree_lock);
 }
 
 void mounted_ref(struct mounted_file *file)
@@ -318,13 +343,6 @@ static int end_file(struct mounted_file *file, bool may_stay)
     file->is_busy = false;
     pthread_cond_broadcast(&files->changed);
     return error;
-}
-
-static void free_file(struct mounted_file *file)
-{
-    free(file->names);
-    free(file->path);
-    free(file);
 }
 
 /* The same; frees it with its last reference. */

@@ -10,6 +10,7 @@
 #ifndef SPARSEFS_FS_FOLDER_OPEN_FILES_H
 #define SPARSEFS_FS_FOLDER_OPEN_FILES_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,12 +33,17 @@ struct mounted_file {
     struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
     char *path;                  /* from the folder on */
     atomic_bool is_read_only;    /* it could not be opened for writing the last time */
-    bool
-        is_for_others; /* what the kernel was told decides who is let in: owner, group and mode are compared */
-    atomic_uint told; /* permission bits: all that the kernel was ever told it has */
-    _Atomic int64_t
-        pages; /* of what is not HDF5: the time of change (Unix time in ns) of the state of which the
-                            * kernel may keep pages; 0: of none */
+    bool is_for_others; /* what the kernel was told decides who is let in: owner, group and mode are
+                         * compared */
+    atomic_uint told;   /* permission bits: all that the kernel was ever told it has */
+    /* Of what is not HDF5: the time of change (Unix time in ns) of the state of which the kernel may
+     * keep pages; 0: of none. */
+    _Atomic int64_t pages;
+    /* Held for reading from when a link of it is read until its node is in the table, for writing while
+     * links are made and removed: by mounted_lock_to_read and mounted_lock_to_change, as libhdf5's
+     * process is waited for under it. */
+    pthread_rwlock_t tree_lock;
+    atomic_uint removals; /* of links */
     /* While it is open, as the mount makes them (mount.c); NULL: it is not written. */
     struct fresh *fresh;
     struct commits *commits;
@@ -143,6 +149,11 @@ int mounted_names(struct mounted_file *file, char **names, size_t *n);
 
 /* A handle of a file that is in use. */
 void mounted_use_more(struct mounted_file *file);
+
+/* Take its tree_lock, until mounted_unlock. -EINTR: it is not taken (interrupt.h). */
+int mounted_lock_to_read(struct mounted_file *file);
+int mounted_lock_to_change(struct mounted_file *file);
+void mounted_unlock(struct mounted_file *file);
 
 /* The views of one of its datasets were opened; were closed. */
 void mounted_views_opened(struct mounted_file *file);

@@ -133,14 +133,16 @@ int group_text(struct mount *mount, const struct node *group, char **text, size_
     struct sfs_links links;
     if (group->type != NODE_GROUP)
         return -ESTALE;
-    pthread_rwlock_rdlock(&mount->tree_lock);
-    int error = node_get(mount->nodes, group->number)
-                    ? sfs_list(node_file(group), node_address(group), &links)
-                    : -ESTALE;
+    int error = mounted_lock_to_read(group->mounted);
+    if (error)
+        return error;
+    error = node_get(mount->nodes, group->number)
+                ? sfs_list(node_file(group), node_address(group), &links)
+                : -ESTALE;
     if (!error) {
         error = write_text(mount, group, &links, text, n);
         sfs_links_free(&links);
     }
-    pthread_rwlock_unlock(&mount->tree_lock);
+    mounted_unlock(group->mounted);
     return error;
 }

@@ -38,9 +38,9 @@ static int lookup_group_json(struct mount *mount, const struct node *group, cons
     return error;
 }
 
-/* The node of the inode is held then. */
-static int lookup_in_group(struct mount *mount, const struct node *group, const char *name,
-                           struct inode *inode)
+/* The node of the inode is held then. The tree lock must be held for reading. */
+static int lookup_in_locked(struct mount *mount, const struct node *group, const char *name,
+                            struct inode *inode)
 {
     char link_name[NAME_BYTES];
     const struct node *child;
@@ -64,6 +64,19 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     }
     if (!error)
         *inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
+    return error;
+}
+
+static int lookup_in_group(struct mount *mount, const struct node *group, const char *name,
+                           struct inode *inode)
+{
+    struct mounted_file *file = group->mounted;
+    int error = mounted_lock_to_read(file);
+    if (error)
+        return error;
+    error = node_get(mount->nodes, group->number) ? lookup_in_locked(mount, group, name, inode)
+                                                  : -ESTALE;
+    mounted_unlock(file);
     return error;
 }
 
@@ -171,9 +184,11 @@ static int check_exists(struct mount *mount, const struct node *node, struct ino
         exists = temporary;
         temporary_put(mount->temporaries, temporary);
     } else if (inode.entry == ENTRY_GROUP_JSON) {
-        pthread_rwlock_rdlock(&mount->tree_lock);
-        int error = group_find(mount, node);
-        pthread_rwlock_unlock(&mount->tree_lock);
+        int error = mounted_lock_to_read(node->mounted);
+        if (error)
+            return error;
+        error = group_find(mount, node);
+        mounted_unlock(node->mounted);
         if (error == -EINTR)
             return error;
         exists = inode.frame == 0 && !error;
@@ -235,22 +250,17 @@ int mount_lookup(struct mount *mount, struct inode directory, const char *name, 
         return error;
     }
     const struct node *node = node_get(mount->nodes, directory.node);
-    if (node && node->type == NODE_FOLDER)
-        return mount_lookup_in_folder(mount, node, name, inode);
-    pthread_rwlock_rdlock(&mount->tree_lock);
-    node = node_get(mount->nodes, directory.node);
-    bool is_group = node && node->type == NODE_GROUP;
-    int error = is_group ? lookup_in_group(mount, node, name, inode) : 0;
-    pthread_rwlock_unlock(&mount->tree_lock);
     if (!node)
         return -ESTALE;
-    if (is_group)
-        return error;
+    if (node->type == NODE_FOLDER)
+        return mount_lookup_in_folder(mount, node, name, inode);
+    if (node->type == NODE_GROUP)
+        return lookup_in_group(mount, node, name, inode);
     if (node->type != NODE_DATASET)
         return -EIO;
     if (lookup_temporary(mount, node, directory, name, inode))
         return 0;
-    error = node_get_views(mount->nodes, node, &views);
+    int error = node_get_views(mount->nodes, node, &views);
     if (error)
         return error;
     error = lookup_in_dataset(mount, views, directory, name, inode, is_new);

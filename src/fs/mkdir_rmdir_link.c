@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "fs/escaped_names.h"
+#include "fs/interrupt.h"
 #include "fs/refusal.h"
 #include "fs/requests.h"
 
@@ -31,6 +32,14 @@ static int path_of_link(const struct node *group, const char *link, char **path)
     int n = asprintf(path, "%s/%s", node_is_top(group) ? "" : directory, link);
     free(directory);
     return n < 0 ? -ENOMEM : 0;
+}
+
+/* The file of a directory, whose tree lock is held for writing then. -ENOENT: there is none; -EINTR. */
+static int lock_to_change(struct mount *mount, struct inode directory, struct mounted_file **file)
+{
+    const struct node *node = node_get(mount->nodes, directory.node);
+    *file = node ? node->mounted : NULL;
+    return node ? mounted_lock_to_change(*file) : -ENOENT;
 }
 
 /* The tree lock must be held for writing. */
@@ -73,15 +82,19 @@ static int entry_of(struct mount *mount, struct inode parent, const char *name,
 
 void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode)
 {
+    CHANGING(request);
     (void)mode;
     struct mount *mount = mount_of(request);
     struct answer answer = {.kind = ANSWER_ENTRY};
     const struct node *group;
-    pthread_rwlock_wrlock(&mount->tree_lock);
-    answer.error = get_group(mount, inode_unpack(parent), &group);
-    if (!answer.error)
-        answer.error = make_group(mount, group, name);
-    pthread_rwlock_unlock(&mount->tree_lock);
+    struct mounted_file *file;
+    answer.error = lock_to_change(mount, inode_unpack(parent), &file);
+    if (!answer.error) {
+        answer.error = get_group(mount, inode_unpack(parent), &group);
+        if (!answer.error)
+            answer.error = make_group(mount, group, name);
+        mounted_unlock(file);
+    }
     if (!answer.error) {
         const struct change change = {.node = group};
         mount_note(mount, group);
@@ -117,7 +130,7 @@ static int remove_group(struct mount *mount, const struct node *group, const str
         return error;
     error = remove_link(mount, group, name);
     if (!error) {
-        atomic_fetch_add(&mount->removals, 1);
+        atomic_fetch_add(&group->mounted->removals, 1);
         listings_forget(mount->listings, child);
         error = node_remove(mount->nodes, group, name);
     }
@@ -125,28 +138,38 @@ static int remove_group(struct mount *mount, const struct node *group, const str
     return error;
 }
 
+/* The node of a child that was found is held. */
+static int remove_found(struct mount *mount, struct inode parent, struct inode found,
+                        const struct node **group)
+{
+    struct mounted_file *file;
+    int error = lock_to_change(mount, parent, &file);
+    if (error)
+        return error;
+    error = get_group(mount, parent, group);
+    const struct node *child = node_get(mount->nodes, found.node);
+    if (!error && !child)
+        error = -ENOENT;
+    else if (!error && (found.entry != ENTRY_NODE || child->type != NODE_GROUP))
+        error = refusal_say(mount, child, REFUSAL_REMOVAL);
+    else if (!error)
+        error = remove_group(mount, *group, child);
+    mounted_unlock(file);
+    return error;
+}
+
 void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
+    CHANGING(request);
     struct mount *mount = mount_of(request);
     struct answer answer = {.kind = ANSWER_ERROR};
     struct inode inode;
-    const struct node *group = NULL, *child;
+    const struct node *group = NULL;
     bool is_new;
     answer.error = mount_lookup(mount, inode_unpack(parent), name, &inode, &is_new);
     bool is_held = !answer.error;
-    pthread_rwlock_wrlock(&mount->tree_lock);
     if (!answer.error)
-        answer.error = get_group(mount, inode_unpack(parent), &group);
-    if (!answer.error) {
-        child = node_get(mount->nodes, inode.node);
-        if (!child)
-            answer.error = -ENOENT;
-        else if (inode.entry != ENTRY_NODE || child->type != NODE_GROUP)
-            answer.error = refusal_say(mount, child, REFUSAL_REMOVAL);
-        else
-            answer.error = remove_group(mount, group, child);
-    }
-    pthread_rwlock_unlock(&mount->tree_lock);
+        answer.error = remove_found(mount, inode_unpack(parent), inode, &group);
     if (is_held)
         node_put(mount->nodes, inode.node);
     if (!answer.error) {

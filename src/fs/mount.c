@@ -73,10 +73,8 @@ static int create_for_writing(struct mount *mount, const char *label)
 
 static void init(struct mount *mount)
 {
-    pthread_rwlock_init(&mount->tree_lock, NULL);
     for (size_t i = 0; i < MOUNT_BECOMING; i++)
         pthread_mutex_init(&mount->becoming[i], NULL);
-    atomic_init(&mount->removals, 0);
 }
 
 static int create_nodes_of_folder(struct mount *mount)
@@ -154,6 +152,5 @@ int mount_destroy(struct mount *mount)
     nodes_destroy(mount->nodes);
     for (size_t i = 0; i < MOUNT_BECOMING; i++)
         pthread_mutex_destroy(&mount->becoming[i]);
-    pthread_rwlock_destroy(&mount->tree_lock);
     return lost;
 }

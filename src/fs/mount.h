@@ -37,10 +37,6 @@ struct mount {
     struct mounted_files *files; /* of the folder; or NULL */
     struct nodes *nodes;
     struct listings *listings;
-    /* Held for reading from when a link is read until its node is in the table, for writing while
-     * links are made and removed. */
-    pthread_rwlock_t tree_lock;
-    atomic_uint removals;          /* of links */
     bool is_writable;              /* or, of a folder, files in it may be */
     atomic_bool opens_directories; /* the kernel must do so (readdir.c) */
     atomic_bool times_drop_pages;  /* another time of change invalidates the kernel's pages */
@@ -225,7 +221,7 @@ int control_write(struct mount *mount, const char *bytes, size_t n);
 /* ---- group_json.c: group.json, which says why external links of a group are not followed ---- */
 
 /* Whether a group with these links has it: one of them is an external link that is not followed,
- * and none has its name. tree_lock must be held. 0; -ENOENT: it has none; -EINTR. */
+ * and none has its name. The file's tree_lock must be held. 0; -ENOENT: it has none; -EINTR. */
 int group_tells(struct mount *mount, const struct node *group, const struct sfs_links *links);
 
 /* The same of a node that is used: 0; -ENOENT: it is no group, or has none; errors of sfs_list. */

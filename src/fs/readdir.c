@@ -59,12 +59,14 @@ struct listed {
 static int get_listing(struct mount *mount, const struct node *group, bool begins,
                        const struct listing **listing)
 {
-    pthread_rwlock_rdlock(&mount->tree_lock);
-    int error =
-        node_get(mount->nodes, group->number)
-            ? listing_get(mount->listings, group, atomic_load(&mount->removals), begins, listing)
-            : -ESTALE;
-    pthread_rwlock_unlock(&mount->tree_lock);
+    struct mounted_file *file = group->mounted;
+    int error = mounted_lock_to_read(file);
+    if (error)
+        return error;
+    error = node_get(mount->nodes, group->number)
+                ? listing_get(mount->listings, group, atomic_load(&file->removals), begins, listing)
+                : -ESTALE;
+    mounted_unlock(file);
     return error;
 }
 
@@ -226,9 +228,10 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
                         const struct sfs_link *link, const struct node **child)
 {
     const struct node *group = directory->node;
-    int error;
-    pthread_rwlock_rdlock(&mount->tree_lock);
-    if (atomic_load(&mount->removals) == directory->listing->removals) {
+    int error = mounted_lock_to_read(group->mounted);
+    if (error)
+        return error;
+    if (atomic_load(&group->mounted->removals) == directory->listing->removals) {
         error = node_child(mount->nodes, group, link, child);
     } else if (!node_get(mount->nodes, group->number)) {
         error = -EAGAIN;
@@ -242,7 +245,7 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
             error = -EAGAIN;
         }
     }
-    pthread_rwlock_unlock(&mount->tree_lock);
+    mounted_unlock(group->mounted);
     return error;
 }
 
@@ -250,11 +253,14 @@ static int node_of_link(struct mount *mount, const struct directory *directory,
 static int list_group_json(struct mount *mount, const struct directory *directory,
                            struct listed *listed)
 {
-    pthread_rwlock_rdlock(&mount->tree_lock);
-    int error = node_get(mount->nodes, directory->node->number)
-                    ? group_tells(mount, directory->node, &directory->listing->links)
-                    : -ENOENT;
-    pthread_rwlock_unlock(&mount->tree_lock);
+    const struct node *group = directory->node;
+    int error = mounted_lock_to_read(group->mounted);
+    if (error)
+        return error;
+    error = node_get(mount->nodes, group->number)
+                ? group_tells(mount, group, &directory->listing->links)
+                : -ENOENT;
+    mounted_unlock(group->mounted);
     strcpy(listed->name, NAME_GROUP_JSON);
     listed->inode = (struct inode){.node = directory->inode.node, .entry = ENTRY_GROUP_JSON};
     listed->type = S_IFREG;

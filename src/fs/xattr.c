@@ -17,18 +17,19 @@
 static int attributes_of(struct mount *mount, struct inode inode,
                          struct node_attributes **attributes)
 {
-    int error = 0;
     *attributes = NULL;
-    if (inode.entry != ENTRY_NODE)
-        return 0;
-    pthread_rwlock_rdlock(&mount->tree_lock);
-    const struct node *node = node_get(mount->nodes, inode.node);
+    const struct node *node = inode.entry == ENTRY_NODE ? node_get(mount->nodes, inode.node) : NULL;
+    struct mounted_file *file = node ? node->mounted : NULL;
+    int error = file ? mounted_lock_to_read(file) : 0;
+    if (error || !file)
+        return error;
+    node = node_get(mount->nodes, inode.node);
     if (node && node->type == NODE_UNREADABLE)
         error = -EIO;
     else if (node && node->type != NODE_SYMLINK &&
              (!node_is_of_folder(node) || node->type == NODE_GROUP))
         error = node_get_attributes(mount->nodes, node, attributes);
-    pthread_rwlock_unlock(&mount->tree_lock);
+    mounted_unlock(file);
     return error;
 }
 

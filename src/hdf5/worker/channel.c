@@ -14,38 +14,44 @@ struct header {
     uint64_t n; /* bytes that follow */
 };
 
+#define MOST_MILLIS 60000 /* in one wait, */
+#define ASK_MILLIS  50    /* and between two questions whether to wait on */
+
 /* A worker may not poll: it waits in recv and writev. */
-static int wait_for(int socket, short events, uint64_t until)
+static int wait_for(int socket, short events, const struct channel_wait *wait)
 {
     struct pollfd poller = {.fd = socket, .events = events};
-    uint64_t now = clock_now();
-    if (now >= until)
+    uint64_t now = clock_now(), most = wait->ask ? ASK_MILLIS : MOST_MILLIS;
+    if (now >= wait->until)
         return -ETIMEDOUT;
-    uint64_t millis = (until - now) / 1000000 + 1;
-    int n = poll(&poller, 1, millis < 60000 ? (int)millis : 60000);
-    return n < 0 && errno != EINTR ? -errno : 0;
+    uint64_t millis = (wait->until - now) / 1000000 + 1;
+    int n = poll(&poller, 1, (int)(millis < most ? millis : most));
+    if (n < 0 && errno != EINTR)
+        return -errno;
+    return n <= 0 && wait->ask ? wait->ask(wait->context) : 0;
 }
 
 /* After a call that moved no bytes. */
-static int look_at(int socket, short events, uint64_t until, ssize_t n)
+static int look_at(int socket, short events, const struct channel_wait *wait, ssize_t n)
 {
     if (n == 0)
         return -EPIPE;
     if (errno == EAGAIN)
-        return wait_for(socket, events, until);
+        return wait_for(socket, events, wait);
     return errno == EINTR ? 0 : errno == ENOMEM || errno == ENOBUFS ? -ENOMEM : -EPIPE;
 }
 
 static int send_parts(int socket, struct iovec parts[2], uint64_t until)
 {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    const struct channel_wait wait = {.until = until};
     bool waits = until == UINT64_MAX;
     int error = 0;
     while (!error && parts[0].iov_len + parts[1].iov_len > 0) {
         ssize_t n = waits ? writev(socket, parts, 2)
                           : sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n <= 0)
-            error = look_at(socket, POLLOUT, until, n);
+            error = look_at(socket, POLLOUT, &wait, n);
         for (size_t i = 0; i < 2 && n > 0; i++) {
             size_t part = (size_t)n < parts[i].iov_len ? (size_t)n : parts[i].iov_len;
             parts[i].iov_base = (char *)parts[i].iov_base + part;
@@ -82,17 +88,39 @@ int channel_send_bytes(int socket, const void *bytes, size_t n, uint64_t until)
     return send_parts(socket, parts, until);
 }
 
-int channel_receive_bytes(int socket, void *to, size_t n, uint64_t until)
+static int receive_bytes(int socket, void *to, size_t n, const struct channel_wait *wait)
 {
-    int flags = until != UINT64_MAX ? MSG_DONTWAIT : MSG_WAITALL, error = 0;
+    int flags = wait->until != UINT64_MAX ? MSG_DONTWAIT : MSG_WAITALL, error = 0;
     for (size_t done = 0; done < n && !error;) {
         ssize_t got = recv(socket, (char *)to + done, n - done, flags);
         if (got <= 0)
-            error = look_at(socket, POLLIN, until, got);
-        else if ((done += (size_t)got) < n && clock_now() >= until) /* they may come one by one */
+            error = look_at(socket, POLLIN, wait, got);
+        else if ((done += (size_t)got) < n &&
+                 clock_now() >= wait->until) /* they may come one by one */
             error = -ETIMEDOUT;
     }
     return error;
+}
+
+int channel_receive_bytes(int socket, void *to, size_t n, uint64_t until)
+{
+    return receive_bytes(socket, to, n, &(struct channel_wait){.until = until});
+}
+
+static int receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
+                   const struct channel_wait *wait)
+{
+    struct header header;
+    wire->n = 0;
+    wire->failed = false;
+    int error = receive_bytes(socket, &header, sizeof(header), wait);
+    if (error)
+        return error;
+    if (header.kind >= MESSAGE_KINDS || header.n > most)
+        return -EPROTO;
+    *kind = (enum message_kind)header.kind;
+    void *to = wire_room(wire, (size_t)header.n);
+    return to ? receive_bytes(socket, to, (size_t)header.n, wait) : -ENOMEM;
 }
 
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until)
@@ -103,15 +131,11 @@ int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint
 int channel_receive_most(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
                          uint64_t until)
 {
-    struct header header;
-    wire->n = 0;
-    wire->failed = false;
-    int error = channel_receive_bytes(socket, &header, sizeof(header), until);
-    if (error)
-        return error;
-    if (header.kind >= MESSAGE_KINDS || header.n > most)
-        return -EPROTO;
-    *kind = (enum message_kind)header.kind;
-    void *to = wire_room(wire, (size_t)header.n);
-    return to ? channel_receive_bytes(socket, to, (size_t)header.n, until) : -ENOMEM;
+    return receive(socket, kind, wire, most, &(struct channel_wait){.until = until});
+}
+
+int channel_receive_asking(int socket, enum message_kind *kind, struct wire *wire,
+                           const struct channel_wait *wait)
+{
+    return receive(socket, kind, wire, WIRE_MOST_BYTES, wait);
 }

@@ -95,6 +95,16 @@ int channel_send_batch(int socket, const struct wire *batch, uint64_t until);
 
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until);
 
+/* The same; several times in a second it calls ask(context), whose error ends it: what is left of the message cannot
+ * be received any more. NULL: it does not. */
+struct channel_wait {
+    uint64_t until;
+    int (*ask)(void *context);
+    void *context;
+};
+int channel_receive_asking(int socket, enum message_kind *kind, struct wire *wire,
+                           const struct channel_wait *wait);
+
 /* n bytes that are no message: `until` is for all of them, however slowly they come. */
 int channel_send_bytes(int socket, const void *bytes, size_t n, uint64_t until);
 int channel_receive_bytes(int socket, void *to, size_t n, uint64_t until);

@@ -12,6 +12,12 @@
 #define MOST_LINES                                                                                 \
     50 /* of the log in one call, by what a worker says and asks for; as many by what it changes */
 
+/* Nanoseconds from when nobody waits for a call any more until its process is ended: others that use the file pay for
+ * another one, and mostly it ends by itself, or asks and is told to. A change is dropped as a whole then, and may be
+ * the last one that is to be kept. */
+#define GRACE_NANOS        1000000000u
+#define CHANGE_GRACE_NANOS 5000000000u
+
 /* What a call may fail with: others mean something to those who call us. That it was to end it knows
  * from us only: a program would begin the call again, and again. */
 static int known_error(const struct client *client, uint64_t number)
@@ -79,23 +85,40 @@ int client_send_call(struct client *client, enum worker_call call, const struct 
     client->has_looked_elsewhere = false;
     client->has_moved = client->read_failed = client->was_told_to_end = false;
     client->spoiled = 0;
+    client->unwanted_since = 0;
     int error = tell_size(client);
     return error ? error : channel_send(client->socket, MESSAGE_CALL, request, client->until);
 }
 
+/* libhdf5 knows no way to stop. A copy may have no end; a comparison has no error, and ends as it would. */
+static int ask_whether_unwanted(void *context)
+{
+    struct client *client = context;
+    int error = client->call == WORKER_TYPE_EQUAL ? 0 : interrupt_check();
+    if (!error || client->source)
+        return error;
+    uint64_t now = clock_now();
+    uint64_t grace = client_is_changing(client) ? CHANGE_GRACE_NANOS : GRACE_NANOS;
+    if (client->unwanted_since == 0)
+        client->unwanted_since = now;
+    return now - client->unwanted_since > grace ? error : 0;
+}
+
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost)
 {
+    struct channel_wait wait = {.ask = ask_whether_unwanted, .context = client};
     enum message_kind kind = MESSAGE_LOG;
     int error = 0;
     *is_lost = true;
     while (!error) {
-        error = channel_receive(client->socket, &kind, &client->in, client->until);
+        wait.until = client->until;
+        error = channel_receive_asking(client->socket, &kind, &client->in, &wait);
         if (!error && kind == MESSAGE_REPLY)
             break;
         if (!error && clock_now() >= client->until) /* it may go on without a pause */
             error = -ETIMEDOUT;
-        if (!error && client->source) /* it may have no end, and libhdf5 knows no way to stop */
-            error = interrupt_check();
+        if (!error)
+            error = ask_whether_unwanted(client);
         if (!error)
             error = client_answer(client, kind);
     }

@@ -59,6 +59,7 @@ struct client {
     uint64_t owed_object;
     /* Of the call that is under way: */
     uint64_t until, given;                  /* given: nanoseconds, without what was added to it */
+    uint64_t unwanted_since;                /* clock_now when that was found first; 0: it was not */
     unsigned lines_left, change_lines_left; /* of the log */
     bool has_said;                          /* something for the log */
     bool has_looked_elsewhere;              /* for another file */
@@ -141,11 +142,12 @@ void client_note_root(const struct client *client);
 
 /* ---- client_exchange.c: one call of a worker that runs ---- */
 
-/* *is_lost: nothing can be expected of it any more, for which the error is the reason. */
+/* *is_lost: nothing can be expected of it any more, for which the error is the reason. -EINTR: nobody waits for the
+ * answer any more (interrupt.h): the worker is ended, for which no object is blamed. */
 int client_exchange(struct client *client, enum worker_call call, const struct wire *request,
                     struct cursor *results, bool *is_lost);
 
-/* The halves of it, of a call whose reply is not waited for. */
+/* The halves of it, of a call whose reply is not waited for. The worker is to be ended after -EINTR of the second. */
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request);
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost);
 

@@ -25,7 +25,7 @@ static int try_once(struct client *client, enum worker_call call, uint64_t objec
 {
     bool is_lost = false;
     int error = client_begin(client);
-    *is_started = !error || error == -ENOMEM;
+    *is_started = !error || error == -ENOMEM || error == -EINTR;
     if (error)
         return error;
     error = client_exchange(client, call, request, results, &is_lost);

@@ -33,9 +33,10 @@ int client_create(struct store *store, uint64_t timeout, struct client **out)
     return error;
 }
 
+/* That it takes long is learnt all the same. */
 void client_lock(struct client *client)
 {
-    pthread_mutex_lock(&client->lock);
+    interrupt_ask_lock(&client->lock);
 }
 
 int client_lock_interruptible(struct client *client)
@@ -96,8 +97,11 @@ static void collect_owed(struct client *client)
     client->is_owed = false;
     client->call = client->owed_call;
     client->until = clock_now() + client->timeout;
+    client->unwanted_since = 0;
     int error = client_receive_reply(client, &results, &is_lost);
-    if (is_lost && client_bury(client, client->owed_call, client->owed_object, error))
+    if (is_lost && error == -EINTR)
+        client_end_worker(client);
+    else if (is_lost && client_bury(client, client->owed_call, client->owed_object, error))
         client_strike(client, client->owed_object);
 }
 
