@@ -1,5 +1,9 @@
 /* Commits of a mount: which file a change is of, and, of a folder, all files one after the other, in the
  * background too. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/thread.h"
 #include "fs/mount.h"
 
 /* By its node the file is found again that has to be committed still. */
@@ -52,14 +56,97 @@ int mount_commit_folder(struct mount *mount)
     return mounted_files_each(mount->files, commit, NULL);
 }
 
+/* After a commit in the background. */
+static void note_committed(struct mount *mount, struct mounted_file *file)
+{
+    let_go_of_top(mount, file);
+    if (together_is_outdated(file->file))
+        mounted_outdate(file);
+}
+
+/* ---- Files with changes: committing one can take long, as may waiting for who replaces a frame of it. Each is done
+ * by a thread, so that others are committed meanwhile. ---- */
+
+#define MOST_AT_A_TIME 64
+
+struct committing {
+    struct mount *mount;
+    struct mounted_file *file; /* used, and no handle: who wants to open another one waits */
+};
+
+static void commit_beside(const struct committing *committing)
+{
+    struct mount *mount = committing->mount;
+    struct mounted_file *file = committing->file;
+    commits_in_background(file->commits);
+    note_committed(mount, file);
+    atomic_store(&file->is_committed, false);
+    mounted_put(file, false);
+}
+
+static void *run_beside(void *data)
+{
+    struct committing *committing = data;
+    struct mount *mount = committing->mount;
+    commit_beside(committing);
+    free(committing);
+    pthread_mutex_lock(&mount->committing_lock);
+    mount->n_committing--;
+    pthread_cond_signal(&mount->committed);
+    pthread_mutex_unlock(&mount->committing_lock);
+    return NULL;
+}
+
+static int start_beside(struct committing *committing)
+{
+    struct mount *mount = committing->mount;
+    pthread_t thread;
+    pthread_mutex_lock(&mount->committing_lock);
+    int error = mount->n_committing < MOST_AT_A_TIME ? thread_start(&thread, run_beside, committing)
+                                                     : EAGAIN;
+    if (!error) {
+        pthread_detach(thread);
+        mount->n_committing++;
+    }
+    pthread_mutex_unlock(&mount->committing_lock);
+    return -error;
+}
+
+/* Without a thread it is done here. */
+static void begin_beside(struct mount *mount, struct mounted_file *file)
+{
+    const struct committing here = {mount, file};
+    if (atomic_exchange(&file->is_committed, true))
+        return;
+    if (mounted_use(file, false) != 0) { /* it is used here: this cannot be */
+        atomic_store(&file->is_committed, false);
+        return;
+    }
+    struct committing *committing = malloc(sizeof(*committing));
+    if (committing)
+        *committing = here;
+    if (committing && start_beside(committing) == 0)
+        return;
+    free(committing);
+    commit_beside(&here);
+}
+
+void mount_wait_for_commits(struct mount *mount)
+{
+    pthread_mutex_lock(&mount->committing_lock);
+    while (mount->n_committing > 0)
+        pthread_cond_wait(&mount->committed, &mount->committing_lock);
+    pthread_mutex_unlock(&mount->committing_lock);
+}
+
 static int commit_in_background(void *context, struct mounted_file *file)
 {
     if (!file->commits)
         return 0;
-    commits_in_background(file->commits);
-    let_go_of_top(context, file);
-    if (together_is_outdated(file->file))
-        mounted_outdate(file);
+    if (commits_try_in_background(file->commits))
+        note_committed(context, file);
+    else
+        begin_beside(context, file);
     return 0;
 }
 

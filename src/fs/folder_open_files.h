@@ -49,6 +49,7 @@ struct mounted_file {
     struct commits *commits;
     atomic_bool keeps_top;     /* the mount holds the node of its root group, */
     uint32_t top;              /* which is this one: there is something to commit */
+    atomic_bool is_committed;  /* by a thread of its own (commit_files_of_folder.c) */
     atomic_bool keeps_objects; /* objects of it are kept (node.h) */
     _Atomic uint64_t written;  /* when elements of it were, in this mount: Unix time in ns; or 0 */
     /* Under the lock of files: */

@@ -75,6 +75,8 @@ static void init(struct mount *mount)
 {
     for (size_t i = 0; i < MOUNT_BECOMING; i++)
         pthread_mutex_init(&mount->becoming[i], NULL);
+    pthread_mutex_init(&mount->committing_lock, NULL);
+    pthread_cond_init(&mount->committed, NULL);
 }
 
 static int create_nodes_of_folder(struct mount *mount)
@@ -136,6 +138,7 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
 int mount_destroy(struct mount *mount)
 {
     periodic_destroy(mount->periodic);
+    mount_wait_for_commits(mount);
     matrices_destroy(mount->matrices); /* whose files are closed next */
     if (mount->files)                  /* the thread that follows must use none */
         mounted_files_interrupt(mount->files);
@@ -152,5 +155,7 @@ int mount_destroy(struct mount *mount)
     nodes_destroy(mount->nodes);
     for (size_t i = 0; i < MOUNT_BECOMING; i++)
         pthread_mutex_destroy(&mount->becoming[i]);
+    pthread_cond_destroy(&mount->committed);
+    pthread_mutex_destroy(&mount->committing_lock);
     return lost;
 }

@@ -48,6 +48,10 @@ struct mount {
     struct fresh *fresh;       /* of the file; NULL of a folder: struct mounted_file has it */
     struct commits *commits;   /* the same */
     struct periodic *periodic; /* commits what is written in a folder; NULL of a file */
+    pthread_mutex_t committing_lock;
+    pthread_cond_t committed;
+    unsigned
+        n_committing; /* threads that commit files of a folder in the background; under this lock */
     struct staging *staging;
     struct temporaries *temporaries;
     struct matrices *matrices;
@@ -86,6 +90,9 @@ int mount_commit_folder(struct mount *mount);
 
 /* The same in the background, of what has changed, for a struct periodic: the argument is a struct mount. */
 void mount_commit_regularly(void *mount);
+
+/* Waits until nothing that it has begun goes on. It is not called any more. */
+void mount_wait_for_commits(struct mount *mount);
 
 /* Something of the node's file was written: there is something to commit. */
 void mount_note(struct mount *mount, const struct node *node);

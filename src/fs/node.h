@@ -26,6 +26,9 @@
 #define NODE_SHORT_TEXT  256
 #define NODES_LONG_TEXTS ((size_t)512 << 20)
 
+/* Files that external links lead to, where as many descriptors may be open as they and others need. */
+#define NODES_MOST_LINKED 2048
+
 struct nodes;
 
 enum node_type {

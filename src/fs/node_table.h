@@ -60,8 +60,9 @@ struct nodes {
     struct mounted_files *folder_files; /* NULL: no folder is mounted */
     bool external_links;
     int frame_rank;
-    pthread_mutex_t files_lock; /* guards files, while they are opened */
+    pthread_mutex_t files_lock; /* guards files, while they are opened, and n_linked */
     struct mounted_file *files; /* first: the one of the command line */
+    size_t n_linked;            /* the others */
     pthread_mutex_t lock;       /* guards what follows; never held while libhdf5 works */
     pthread_cond_t opened;      /* an entry is no longer `opening` */
     struct entry_of_node *by_number;
@@ -109,7 +110,7 @@ size_t node_key_bytes(const struct node_key *key);
 int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link);
 
 /* open_linked_files.c: the file that an external link in `from` names, opened unless it is: errors of
- * sfs_open_beneath. Takes files_lock. */
+ * sfs_open_beneath; -ENFILE: there are too many, which is logged. Takes files_lock. */
 int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
                       struct mounted_file **out);
 

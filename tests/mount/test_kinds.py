@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -485,6 +486,27 @@ def test_external_links_without_an_end(mounts, tmp_path):
     while not name.is_symlink():
         depth, name = depth + 1, name / "next"
     assert depth == 32 and os.readlink(name) == "external:33.h5:%2F"
+
+
+def test_external_links_to_very_many_files(mounts, tmp_path):
+    """They take no more than a part of what may be open: the rest of the file can be read."""
+    n, descriptors = 44, 160
+    values = np.arange(16, dtype="<u2").reshape(1, 4, 4)
+    with h5py.File(tmp_path / "0.h5", "w") as f:
+        f["data"] = values
+    for i in range(1, n):
+        shutil.copy(tmp_path / "0.h5", tmp_path / f"{i}.h5")
+    with h5py.File(tmp_path / "master.h5", "w") as f:
+        f["own"] = values
+        for i in range(n):
+            f[f"link{i}"] = h5py.ExternalLink(f"{i}.h5", "data")
+    mount = mounts(tmp_path / "master.h5", expect_log=True)
+    resource.prlimit(mount.process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
+    followed = [i for i in range(n) if not (mount / f"link{i}").is_symlink()]
+    assert followed == list(range(descriptors // 4))
+    for name in ["own", *(f"link{i}" for i in followed)]:
+        assert (mount / name / "frames/0.raw").read_bytes() == values.tobytes()
+    assert "external links lead to 40 files" in mount.log()
 
 
 def test_changed_working_directory(mounts, tmp_path, monkeypatch):

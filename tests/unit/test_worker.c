@@ -1424,6 +1424,37 @@ static void test_descriptors_are_left(void **state)
     store_close(store[0]);
 }
 
+/* Of files that are only read. One that was ended is started again when it is asked. */
+static void test_those_not_asked_for_longest_are_ended(void **state)
+{
+    (void)state;
+    enum { N = CLIENT_MOST_RUNNING + 2 };
+    struct store *store[N];
+    struct client *client[N];
+    unsigned running = 0;
+    make_named();
+    for (size_t i = 0; i < N; i++) {
+        client[i] = a_client(&store[i]);
+        assert_int_equal(ask_client(client[i], FINDS_ONE), 0);
+        assert_int_equal(ask_client(client[0], FINDS_ONE), 0);
+    }
+    for (size_t i = 0; i < N; i++)
+        running += client[i]->socket >= 0;
+    assert_int_equal(running, CLIENT_MOST_RUNNING);
+    assert_true(client[0]->socket >= 0);
+    assert_true(client[1]->socket < 0);
+    assert_int_equal(client[1]->n_others, 0);
+    client_lock(client[3]); /* it is busy */
+    assert_int_equal(ask_client(client[1], FINDS_ONE), 0);
+    client_unlock(client[3]);
+    assert_true(client[1]->socket >= 0 && client[3]->socket >= 0);
+    assert_true(client[4]->socket < 0);
+    for (size_t i = 0; i < N; i++) {
+        client_destroy(client[i]);
+        store_close(store[i]);
+    }
+}
+
 static void test_refusals_do_not_flood_the_log(void **state)
 {
     (void)state;
@@ -2010,6 +2041,7 @@ static int all_tests(void)
         cmocka_unit_test(test_a_log_is_not_flooded),
         cmocka_unit_test(test_a_file_that_is_found_again_is_open),
         cmocka_unit_test(test_descriptors_are_left),
+        cmocka_unit_test(test_those_not_asked_for_longest_are_ended),
         cmocka_unit_test(test_refusals_do_not_flood_the_log),
         cmocka_unit_test(test_our_own_time_counts),
         cmocka_unit_test(test_a_refused_write_is_refused),

@@ -90,12 +90,22 @@ static int settle_and_share(struct commits *commits)
     return error;
 }
 
-void commits_in_background(struct commits *commits)
+/* False: it would wait. */
+static bool begin_at_once(struct commits *commits)
 {
-    if (fresh_age(commits->fresh))
-        commits_note(commits);
-    if (begin_commit(commits) != 0)
-        return; /* the next one tries it again */
+    pthread_mutex_lock(&commits->lock);
+    bool begins = !commits->is_held && (commits->holding == 0 || commits->was_held);
+    if (begins) {
+        commits->committing++;
+        commits->was_held = false;
+    }
+    pthread_mutex_unlock(&commits->lock);
+    return begins;
+}
+
+/* What has begun. */
+static void commit_begun(struct commits *commits)
+{
     int error =
         atomic_load(&commits->has_changes) ? commit_most(commits) : settle_and_share(commits);
     end_commit(commits);
@@ -107,6 +117,24 @@ void commits_in_background(struct commits *commits)
     pthread_mutex_unlock(&commits->lock);
     log_loss("%s: what was written could not be committed: %s", sfs_path(commits->file),
              strerror(-error));
+}
+
+void commits_in_background(struct commits *commits)
+{
+    if (fresh_age(commits->fresh))
+        commits_note(commits);
+    if (begin_commit(commits) == 0) /* else the next one tries it again */
+        commit_begun(commits);
+}
+
+bool commits_try_in_background(struct commits *commits)
+{
+    if (atomic_load(&commits->has_changes) || !begin_at_once(commits))
+        return false;
+    if (fresh_age(commits->fresh))
+        commits_note(commits);
+    commit_begun(commits);
+    return true;
 }
 
 static void commit_regularly(void *commits)

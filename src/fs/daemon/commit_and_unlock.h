@@ -2,6 +2,8 @@
 #ifndef SPARSEFS_FS_DAEMON_COMMIT_AND_UNLOCK_H
 #define SPARSEFS_FS_DAEMON_COMMIT_AND_UNLOCK_H
 
+#include <stdbool.h>
+
 #include "fs/unfinished_new_frames.h"
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
@@ -22,6 +24,10 @@ void commits_note(struct commits *commits);
  * and shares the file, if that can be: else the next one tries it again. Errors of the others are
  * logged, and given by commits_error. */
 void commits_in_background(struct commits *commits);
+
+/* The same, if that takes no longer than settling: false, and nothing is done, if there are changes or it would wait
+ * for who holds commits. */
+bool commits_try_in_background(struct commits *commits);
 
 /* Everything written before is durable when this returns 0, except fresh frames that were not closed
  * and, if dataset is not NULL, chunks of other datasets that cannot be stored. Errors of sfs_flush,

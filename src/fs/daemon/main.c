@@ -40,7 +40,8 @@
 #define DECODER_BYTES    ((size_t)512 << 20) /* of address space, besides what it decodes */
 
 #define DESCRIPTORS_OF_FILE    8
-#define DESCRIPTORS_OF_SOURCES 256  /* of a file: 64 that are kept open */
+#define DESCRIPTORS_OF_SOURCES 256 /* of a file: 64 that are kept open */
+#define DESCRIPTORS_OF_LINKED  4   /* of each that external links lead to, with a part for others */
 #define DESCRIPTORS_OF_WORKERS 4096 /* for files of sources that processes of libhdf5 have open */
 #define DESCRIPTORS_BESIDE     256
 
@@ -321,9 +322,10 @@ static void allow_descriptors(const struct options *options)
 {
     unsigned files = options->is_folder ? options->max_open : 1;
     uint64_t least = (uint64_t)files * DESCRIPTORS_OF_FILE + DESCRIPTORS_BESIDE;
-    uint64_t allowed =
-        descriptors_allow(least + (uint64_t)files * DESCRIPTORS_OF_SOURCES +
-                          DESCRIPTORS_OF_WORKERS + (options->is_folder ? READER_DESCRIPTORS : 0));
+    uint64_t others = options->is_folder ? READER_DESCRIPTORS
+                                         : (uint64_t)NODES_MOST_LINKED * DESCRIPTORS_OF_LINKED;
+    uint64_t allowed = descriptors_allow(least + (uint64_t)files * DESCRIPTORS_OF_SOURCES +
+                                         DESCRIPTORS_OF_WORKERS + others);
     if (allowed < least && options->is_folder)
         log_warning("only %" PRIu64 " files and sockets can be open: max_open=%u may be too much",
                     allowed, files);

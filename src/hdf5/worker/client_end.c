@@ -23,6 +23,7 @@ static struct worker_end end_worker(struct client *client, uint64_t patience)
     close(client->socket);
     client->socket = -1;
     client->is_owed = false;
+    client_note_ended(client);
     client_close_others(client);
     (void)zygote_end(&zygote_of_libhdf5, client->pid, patience, &end);
     return end;

@@ -173,6 +173,7 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
         return error;
     }
     *is_lost = true;
+    client_note_asked(client);
     error = client_send_call(client, call, request);
     if (!error)
         error = client_receive_reply(client, results, is_lost);

@@ -16,6 +16,9 @@
 
 #define CLIENT_END_TEXT 320 /* bytes */
 
+/* Workers of files that are only read, while nobody asks more at a time. */
+#define CLIENT_MOST_RUNNING 128
+
 /* The time of a call that all tries have together, and all calls of one question. */
 #define CLIENT_MOST_TIMES 2
 
@@ -81,6 +84,9 @@ struct client {
     int spoiled;           /* the first error of a change in this call */
     const char *payload;
     size_t payload_n;
+    /* Of client_idle.c, under its lock: */
+    bool is_running; /* it is in the list */
+    struct client *prev_running, *next_running;
 };
 
 static inline bool client_is_opening(const struct client *client)
@@ -150,6 +156,16 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
 /* The halves of it, of a call whose reply is not waited for. The worker is to be ended after -EINTR of the second. */
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request);
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost);
+
+/* ---- client_idle.c: workers of files that are only read; of others these do nothing ---- */
+
+/* One was started, or is asked; it was ended. */
+void client_note_asked(struct client *client);
+void client_note_ended(struct client *client);
+
+/* Before one is started: ends that which was not asked for longest, if there are CLIENT_MOST_RUNNING, and not all of
+ * them are busy. */
+void client_end_idle(void);
 
 /* ---- client_others.c ---- */
 

@@ -70,7 +70,9 @@ void client_destroy(struct client *client)
     if (!client)
         return;
     struct strike *strike, *next;
+    client_lock(client); /* another thread may be ending its worker */
     client_end_worker(client);
+    client_unlock(client);
     HASH_ITER (hh, client->strikes, strike, next) {
         HASH_DEL(client->strikes, strike);
         free(strike);
@@ -137,6 +139,7 @@ int client_begin(struct client *client)
     collect_owed(client);
     if (client->socket >= 0)
         return 0;
+    client_end_idle();
     int error = zygote_fork(&zygote_of_libhdf5, &client->pid, &client->socket);
     if (error) {
         client->socket = -1;
@@ -145,6 +148,7 @@ int client_begin(struct client *client)
         return error == -ENOMEM ? error : -EIO;
     }
     client->starts++;
+    client_note_asked(client);
     error = client->store ? open_file(client, WORKER_OPEN) : 0;
     client->empty_bytes = process_address_space(client->pid);
     return error;
