@@ -527,8 +527,10 @@ static void try_table(bool (*door)(void))
 {
     pid_t pid = fork();
     int status;
-    if (pid == 0)
+    if (pid == 0) {
+        signal(SIGSEGV, SIG_DFL); /* by a kernel without that table; cmocka would go on here */
         _exit(confine_worker(MEMORY) && !door() ? SHUT_DOOR : OPEN_DOOR);
+    }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     if (confine_has_filter())
         assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == SHUT_DOOR);
