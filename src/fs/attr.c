@@ -131,7 +131,8 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     uint64_t size = 0, allocated = 0;
     *timeout = mount_attribute_timeout(mount, inode);
     notify_known(mount->notify, inode);
-    bool is_noted = node_tell(mount->nodes, node, kind, mount_frame_of_times(inode));
+    bool is_noted =
+        !mount->notify || node_tell(mount->nodes, node, kind, mount_frame_of_times(inode));
     mount_apply_staged(mount, node, inode);
     bool is_known = size_of(mount, node, views, inode, &size, &allocated);
     if (!is_known || !is_noted || views_may_be_others(views, node->mounted->files))

@@ -89,8 +89,8 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     struct view_part part = {.bytes = buffer};
     int error = buffer ? 0 : -ENOMEM;
     mount_apply_staged(mount, file->node, file->inode);
-    if (!node_tell(mount->nodes, file->node, inode_view(file->inode),
-                   mount_frame_of_times(file->inode)))
+    if (mount->notify && !node_tell(mount->nodes, file->node, inode_view(file->inode),
+                                    mount_frame_of_times(file->inode)))
         node_tell_open(mount->nodes, file->node);
     notify_read(mount->notify, inode_pack(file->inode), (uint64_t)offset, size);
     uint64_t version;
