@@ -12,6 +12,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 import zlib
 
 import h5py
@@ -1231,6 +1232,31 @@ def test_a_frame_of_many_chunks_does_not_hold_commits(mounts, tmp_path):
     mount = mounts(path)
     assert (mount / "other/frames/1.raw").read_bytes() == b"\7" * 128
     assert (mount / "tiny/frames/0.raw").stat().st_blocks == 0
+
+
+def test_a_frame_of_many_chunks_does_not_hold_commits_of_other_files(mounts, tmp_path):
+    """They are in their file in the background meanwhile."""
+    folder, side = tmp_path / "folder", 16000
+    folder.mkdir()
+    subprocess.run([BUILD / "sparsectl", "create", folder / "a.h5", "tiny", "--dtype", "uint8", "--dims",
+                    f"2,{side},{side}", "--chunk", "1,1,1"], check=True)
+    with h5py.File(folder / "b.h5", "w") as file:
+        file["d"] = np.zeros((2, 8, 16), "u1")
+        place = file["d"].id.get_offset()
+    mount = mounts(folder, "default", "commit_interval=1", expect_log=True)
+    frames = mount / "a.h5/tiny/frames"
+    (frames / "new.tmp").touch()
+    os.truncate(frames / "new.tmp", side * side)
+    with subprocess.Popen([sys.executable, "-c", "import os, sys; os.rename(*sys.argv[1:])", frames / "new.tmp",
+                           frames / "0.raw"], stderr=subprocess.DEVNULL) as rename:
+        for value in range(1, 4):
+            content = bytes([value]) * 128
+            (mount / "b.h5/d/frames/0.raw").write_bytes(content)
+            while (folder / "b.h5").read_bytes()[place:place + 128] != content:
+                assert rename.poll() is None
+                time.sleep(0.05)
+        assert rename.poll() is None
+        rename.kill()
 
 
 def test_a_close_that_takes_too_long_is_not_tried_again(mounts, tmp_path):
