@@ -1,5 +1,5 @@
-/* Commits of a mount: which file a change is of, and, of a folder, all files one after the other, in the
- * background too. */
+/* Commits of a mount: which file a change is of, and, of a folder, all files: one after the other if that is asked
+ * for, beside each other in the background. */
 #include <errno.h>
 #include <stdlib.h>
 

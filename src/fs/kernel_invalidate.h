@@ -25,12 +25,13 @@
  *     does not wait for it.
  *   - Closing and syncing hold no pages: they are answered when everything queued before is done,
  *     and so is opening a view, but for what other datasets show if it shows nothing of others. So after a close, a
- *     sync or an open no outdated content is seen.
+ *     sync or an open no outdated content is seen, but for the attributes of an inode that is new to the kernel
+ *     (known_wait_for_answers).
  *   - Closing a file with something staged (staged_writes.h) is answered when the kernel was told of
  *     all other views and none was looked at meanwhile; otherwise it is told again.
  *   - No answer is delayed longer than a second, that of a truncation two, that of such a close
- *     twenty, of which one is for other datasets, whatever the disk of a reader that holds pages, or a
- *     future kernel, does. What is still queued then follows.
+ *     twenty, of which one is for other datasets each time that it is told, whatever the disk of a reader that
+ *     holds pages, or a future kernel, does. What is still queued then follows.
  *   - Without memory for its place in the queue a request is answered at once, and the kernel is not
  *     told of the change.
  *
