@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/thread.h"
+#include "fs/kernel_missed.h"
 #include "fs/open.h"
 #include "fs/overtaken_reads.h"
 
@@ -60,6 +61,7 @@ struct notify {
     int connection; /* of the workers */
     pthread_t guard;
     struct recent *recent;
+    struct missed *missed;
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t wanted;  /* workers: there may be something to do */
     pthread_cond_t changed; /* guard: a request waits, or can be answered */
@@ -74,8 +76,10 @@ struct notify {
 
 void notify_known(struct notify *notify, struct inode inode)
 {
-    if (notify)
-        known_add(notify->inodes.known, inode);
+    if (!notify)
+        return;
+    missed_told(notify->missed, inode_pack(inode));
+    known_add(notify->inodes.known, inode);
 }
 
 void notify_begin_look(struct notify *notify, struct look *look)
@@ -363,13 +367,16 @@ void notify_read(struct notify *notify, uint64_t inode, uint64_t offset, size_t 
         recent_read(notify->recent, inode, offset, n);
 }
 
+static int compare_times(const struct timespec *a, const struct timespec *b)
+{
+    if (a->tv_sec != b->tv_sec)
+        return a->tv_sec < b->tv_sec ? -1 : 1;
+    return a->tv_nsec < b->tv_nsec ? -1 : a->tv_nsec > b->tv_nsec ? 1 : 0;
+}
+
 static int compare_deadlines(const struct job *a, const struct job *b)
 {
-    if (a->deadline.tv_sec != b->deadline.tv_sec)
-        return a->deadline.tv_sec < b->deadline.tv_sec ? -1 : 1;
-    return a->deadline.tv_nsec < b->deadline.tv_nsec   ? -1
-           : a->deadline.tv_nsec > b->deadline.tv_nsec ? 1
-                                                       : 0;
+    return compare_times(&a->deadline, &b->deadline);
 }
 
 void notify_again(struct notify *notify, const struct change *change)
@@ -427,6 +434,13 @@ struct invalidation {
     const struct job *job;
 };
 
+/* error: what the kernel has said. */
+static void note_missed(struct notify *notify, uint64_t inode, unsigned times, int error)
+{
+    if (error == -ENOENT)
+        missed_add(notify->missed, &(struct missed_inode){inode, times});
+}
+
 static bool invalidate(void *context, struct inode inode)
 {
     const struct invalidation *of = context;
@@ -435,15 +449,16 @@ static bool invalidate(void *context, struct inode inode)
     unsigned stack = inode.entry - (ENTRY_VIEW + VIEW_STACK_RAW);
     struct range range = {0};
     if (of->job->change.only_attributes) {
-        keeper_invalidate_attributes(notify->connection, number);
+        note_missed(notify, number, 0, keeper_invalidate_attributes(notify->connection, number));
         return false;
     }
     if (!of->job->is_of_others && inode_is_view(inode) &&
         stack < sizeof(of->job->stack) / sizeof(*of->job->stack))
         range = of->job->stack[stack];
     recent_begin_forgetting(notify->recent, number, range.offset, range.n);
-    keeper_invalidate(notify->connection, number, range.offset, range.n);
+    int error = keeper_invalidate(notify->connection, number, range.offset, range.n);
     recent_end_forgetting(notify->recent, number);
+    note_missed(notify, number, 0, error);
     return false;
 }
 
@@ -486,22 +501,58 @@ static void take_later(struct notify *notify)
     }
 }
 
+static void *work(void *data);
+
+/* Only a worker can start another one, and it may be about to wait in the kernel: there must be one
+ * that takes the next job. The lock must be held. */
+static void start_another(struct notify *notify)
+{
+    if (notify->n_idle > 0 || notify->n_workers == notify->most_workers || notify->is_ending)
+        return;
+    if (thread_start(&notify->worker[notify->n_workers], work, notify) == 0)
+        notify->n_workers++;
+    else
+        notify->most_workers = notify->n_workers;
+}
+
+/* The lock must be held; it is dropped meanwhile. */
+static void tell_missed(struct notify *notify)
+{
+    struct missed_inode missed;
+    while (!notify->is_ending && missed_take(notify->missed, &missed)) {
+        start_another(notify);
+        pthread_mutex_unlock(&notify->lock);
+        note_missed(notify, missed.inode, missed.times,
+                    keeper_invalidate_attributes(notify->connection, missed.inode));
+        pthread_mutex_lock(&notify->lock);
+    }
+}
+
+/* Until there may be something to do. The lock must be held. */
+static void wait_for_work(struct notify *notify)
+{
+    uint64_t missed = missed_next(notify->missed), now = clock_now();
+    struct timespec deadline = clock_in(missed > now ? missed - now : 0);
+    if (notify->later && (!missed || compare_times(&notify->later->deadline, &deadline) < 0))
+        deadline = notify->later->deadline;
+    notify->n_idle++;
+    if (notify->later || missed)
+        pthread_cond_timedwait(&notify->wanted, &notify->lock, &deadline);
+    else
+        pthread_cond_wait(&notify->wanted, &notify->lock);
+    notify->n_idle--;
+}
+
 /* Waits for a job; NULL: there is none, and the mount ends. The lock must be held. */
 static struct job *next_job(struct notify *notify)
 {
     for (;;) {
+        tell_missed(notify);
         take_later(notify);
         struct job *job = free_job(notify);
         if (job || notify->is_ending)
             return job;
-        notify->n_idle++;
-        if (notify->later) {
-            struct timespec deadline = notify->later->deadline;
-            pthread_cond_timedwait(&notify->wanted, &notify->lock, &deadline);
-        } else {
-            pthread_cond_wait(&notify->wanted, &notify->lock);
-        }
-        notify->n_idle--;
+        wait_for_work(notify);
     }
 }
 
@@ -558,20 +609,6 @@ static void end_job(struct notify *notify, struct job *job)
         set_done(notify, job);
     }
     end_waiting(notify);
-}
-
-static void *work(void *data);
-
-/* Only a worker can start another one, and it may be about to wait in the kernel: there must be one
- * that takes the next job. The lock must be held. */
-static void start_another(struct notify *notify)
-{
-    if (notify->n_idle > 0 || notify->n_workers == notify->most_workers || notify->is_ending)
-        return;
-    if (thread_start(&notify->worker[notify->n_workers], work, notify) == 0)
-        notify->n_workers++;
-    else
-        notify->most_workers = notify->n_workers;
 }
 
 /* What was read before the change, and is not answered yet, will not be kept by the kernel; what is being answered it
@@ -736,7 +773,8 @@ int notify_create(struct nodes *nodes, struct temporaries *temporaries,
     notify->keeper = keeper;
     init_locks(notify);
     notify->recent = recent_create();
-    int error = notify->recent ? known_create(&notify->inodes.known) : -ENOMEM;
+    notify->missed = missed_create();
+    int error = notify->recent && notify->missed ? known_create(&notify->inodes.known) : -ENOMEM;
     if (error)
         goto failed;
     notify->most_workers = MOST_WORKERS;
@@ -755,6 +793,7 @@ int notify_create(struct nodes *nodes, struct temporaries *temporaries,
 
 failed:
     known_destroy(notify->inodes.known);
+    missed_destroy(notify->missed);
     recent_destroy(notify->recent);
     destroy_locks(notify);
     free(notify);
@@ -787,6 +826,7 @@ void notify_destroy(struct notify *notify)
     pthread_join(notify->guard, NULL);
     free(buffer.mem);
     known_destroy(notify->inodes.known);
+    missed_destroy(notify->missed);
     recent_destroy(notify->recent);
     destroy_locks(notify);
     free(notify);

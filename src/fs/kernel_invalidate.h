@@ -25,8 +25,8 @@
  *     does not wait for it.
  *   - Closing and syncing hold no pages: they are answered when everything queued before is done,
  *     and so is opening a view, but for what other datasets show if it shows nothing of others. So after a close, a
- *     sync or an open no outdated content is seen, but for the attributes of an inode that is new to the kernel
- *     (known_wait_for_answers).
+ *     sync or an open no outdated content is seen, but for a moment the attributes of an inode that is new to the
+ *     kernel (kernel_missed.h).
  *   - Closing a file with something staged (staged_writes.h) is answered when the kernel was told of
  *     all other views and none was looked at meanwhile; otherwise it is told again.
  *   - No answer is delayed longer than a second, that of a truncation two, that of such a close

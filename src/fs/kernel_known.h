@@ -34,7 +34,8 @@ void known_changed(struct known *known, bool names);
 
 /* Waits for the answers that are given now, but not for those that begin meanwhile. After known_changed, and this, the
  * kernel was told all that was read before and that it may keep. Of an inode that is new to it the program that has
- * asked makes an entry only as it goes on: what it is told to forget before that it keeps all the same. */
+ * asked makes an entry only as it goes on: what it is told to forget before that it keeps, until it is told again
+ * (kernel_missed.h). */
 void known_wait_for_answers(struct known *known);
 
 /* Whether the kernel may know an inode; and whether it may know any view of the frames of a block, of

@@ -1615,6 +1615,17 @@ def test_every_view_shows_what_was_written(mounts, tmp_path, is_sparse):
     data.check_file(mounts)
 
 
+def test_who_looks_for_the_first_time_beside_a_close_does_not_keep_what_was_before(mounts, tmp_path):
+    """Sizes and times of views: the kernel makes an inode only as the program goes on that has looked it up."""
+    frames = 1500
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
+        file.create_dataset("d", (frames, 32, 32), "<u2", chunks=(1, 32, 32))
+    mount = mounts(tmp_path / "a.h5", "rw")
+    looks = subprocess.run([BUILD / "tests/mount/first_looks", mount / "d", str(frames)], capture_output=True,
+                           text=True, timeout=START_SECONDS)
+    assert (looks.returncode, looks.stdout, looks.stderr) == (0, "0\n", "")
+
+
 def test_a_map_survives_that_its_file_is_copied_over(mounts, sparse, tmp_path):
     """O_TRUNC does not make the file shorter, not even for a moment."""
     d = sparse.mount(mounts)

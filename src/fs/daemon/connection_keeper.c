@@ -192,25 +192,24 @@ int keeper_part(struct keeper *keeper, int session)
     return 0;
 }
 
-static void invalidate(int connection, uint64_t inode, int64_t offset, int64_t n)
+static int invalidate(int connection, uint64_t inode, int64_t offset, int64_t n)
 {
     struct {
         struct fuse_out_header header;
         struct fuse_notify_inval_inode_out inode;
     } message = {.header = {.len = sizeof(message), .error = FUSE_NOTIFY_INVAL_INODE},
                  .inode = {.ino = inode, .off = offset, .len = n}};
-    if (write(connection, &message, sizeof(message)) < 0)
-        return;
+    return write(connection, &message, sizeof(message)) < 0 ? -errno : 0;
 }
 
-void keeper_invalidate(int connection, uint64_t inode, uint64_t offset, uint64_t n)
+int keeper_invalidate(int connection, uint64_t inode, uint64_t offset, uint64_t n)
 {
-    invalidate(connection, inode, (int64_t)offset, (int64_t)n);
+    return invalidate(connection, inode, (int64_t)offset, (int64_t)n);
 }
 
-void keeper_invalidate_attributes(int connection, uint64_t inode)
+int keeper_invalidate_attributes(int connection, uint64_t inode)
 {
-    invalidate(connection, inode, -1, 0);
+    return invalidate(connection, inode, -1, 0);
 }
 
 void keeper_leave_descriptors(void)

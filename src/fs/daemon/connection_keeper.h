@@ -37,11 +37,12 @@ void keeper_destroy(struct keeper *keeper);
 int keeper_part(struct keeper *keeper, int session);
 
 /* Tells the kernel to forget the pages of n bytes (0: up to the end) at offset, or the names, and
- * the attributes of an inode. One that it does not know is an error that does not matter. */
-void keeper_invalidate(int connection, uint64_t inode, uint64_t offset, uint64_t n);
+ * the attributes of an inode. -ENOENT: it does not have it (kernel_missed.h). Other errors do not matter: there
+ * is no connection any more. */
+int keeper_invalidate(int connection, uint64_t inode, uint64_t offset, uint64_t n);
 
 /* The same of the attributes alone. */
-void keeper_invalidate_attributes(int connection, uint64_t inode);
+int keeper_invalidate_attributes(int connection, uint64_t inode);
 
 /* Gives the calling thread an empty table of descriptors. One that asks its own mount for something
  * cannot be killed either before it is answered. */
