@@ -70,16 +70,31 @@ def test_a_file_that_is_too_short_is_refused(tmp_path):
     failed("recover", path, says="bytes are missing")
 
 
+def seconds_of_first_commit(path):
+    """How long a writer takes from its start, on this machine."""
+    start = time.monotonic()
+    with subprocess.Popen([WRITER, "write", path, "1"], stdout=subprocess.PIPE) as writer:
+        writer.stdout.read(1)
+        seconds = time.monotonic() - start
+        writer.kill()
+    for left in path.parent.glob(f"*{path.name}*"):
+        left.unlink()
+    return seconds
+
+
 def test_journals_are_replayed_or_discarded(tmp_path):
     """Killed often enough, a writer leaves both kinds, and files without a name."""
     path, seen = tmp_path / "a.h5", set()
+    start_seconds = seconds_of_first_commit(tmp_path / "first.h5")
     for i in range(10000): # it ends when both were seen
         if path.exists() and i % 3:
             path.unlink()
         writer = subprocess.Popen([WRITER, "write", path, "1"], stdout=subprocess.PIPE)
         if i % 3 == 0:
             writer.stdout.read(1)
-        time.sleep(0.0007 * (i % 13))
+            time.sleep(0.0007 * (i % 13))
+        else:
+            time.sleep(start_seconds * (i % 13) / 13)
         writer.kill()
         writer.wait()
         writer.stdout.close()
