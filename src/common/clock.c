@@ -1,5 +1,8 @@
 #include "common/clock.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #define SECOND 1000000000u
 
 static uint64_t time_of(clockid_t clock)
@@ -26,6 +29,20 @@ void clock_uncount_waited(uint64_t since)
 {
     uint64_t now = clock_waited();
     uncounted += now > since ? now - since : 0; /* two clocks */
+}
+
+uint64_t clock_waited_for_processor(pid_t pid)
+{
+    char path[48];
+    uint64_t waited = 0;
+    snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    if (fscanf(file, "%*u %" SCNu64, &waited) != 1)
+        waited = 0;
+    fclose(file);
+    return waited;
 }
 
 struct timespec clock_in(uint64_t nanos)

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 /* Nanoseconds since some time in the past. */
@@ -16,6 +17,10 @@ uint64_t clock_waited(void);
 
 /* What it has waited since one of these was of its own will, as in pauses: it is not among the next ones. */
 void clock_uncount_waited(uint64_t since);
+
+/* Nanoseconds in which the first thread of a process could have run, but had no processor; 0 where the kernel does not
+ * say (/proc/PID/schedstat). */
+uint64_t clock_waited_for_processor(pid_t pid);
 
 /* The time that so many nanoseconds from now will be, and whether it has come. */
 struct timespec clock_in(uint64_t nanos);

@@ -975,9 +975,9 @@ def test_check_finds_flipped_bytes(tmp_path, kind):
     damaged = tmp_path / "damaged.h5"
     codes = {}
     chunks = only(path, "--chunks")["chunks"]
-    positions = set(range(0, len(sound), 43))
+    positions = set(range(0, len(sound), 97))
     for chunk in chunks:
-        positions.update(range(chunk["address"], chunk["address"] + chunk["size"], 29))
+        positions.update(range(chunk["address"], chunk["address"] + chunk["size"], 61))
     for at in sorted(positions):
         flipped = bytearray(sound)
         flipped[at] ^= 0xFF

@@ -22,9 +22,9 @@ static int wait_for(int socket, short events, const struct channel_wait *wait)
 {
     struct pollfd poller = {.fd = socket, .events = events};
     uint64_t now = clock_now(), most = wait->ask ? ASK_MILLIS : MOST_MILLIS;
-    if (now >= wait->until)
+    if (now >= *wait->until)
         return -ETIMEDOUT;
-    uint64_t millis = (wait->until - now) / 1000000 + 1;
+    uint64_t millis = (*wait->until - now) / 1000000 + 1;
     int n = poll(&poller, 1, (int)(millis < most ? millis : most));
     if (n < 0 && errno != EINTR)
         return -errno;
@@ -44,7 +44,7 @@ static int look_at(int socket, short events, const struct channel_wait *wait, ss
 static int send_parts(int socket, struct iovec parts[2], uint64_t until)
 {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    const struct channel_wait wait = {.until = until};
+    const struct channel_wait wait = {.until = &until};
     bool waits = until == UINT64_MAX;
     int error = 0;
     while (!error && parts[0].iov_len + parts[1].iov_len > 0) {
@@ -90,13 +90,13 @@ int channel_send_bytes(int socket, const void *bytes, size_t n, uint64_t until)
 
 static int receive_bytes(int socket, void *to, size_t n, const struct channel_wait *wait)
 {
-    int flags = wait->until != UINT64_MAX ? MSG_DONTWAIT : MSG_WAITALL, error = 0;
+    int flags = *wait->until != UINT64_MAX ? MSG_DONTWAIT : MSG_WAITALL, error = 0;
     for (size_t done = 0; done < n && !error;) {
         ssize_t got = recv(socket, (char *)to + done, n - done, flags);
         if (got <= 0)
             error = look_at(socket, POLLIN, wait, got);
         else if ((done += (size_t)got) < n &&
-                 clock_now() >= wait->until) /* they may come one by one */
+                 clock_now() >= *wait->until) /* they may come one by one */
             error = -ETIMEDOUT;
     }
     return error;
@@ -104,7 +104,7 @@ static int receive_bytes(int socket, void *to, size_t n, const struct channel_wa
 
 int channel_receive_bytes(int socket, void *to, size_t n, uint64_t until)
 {
-    return receive_bytes(socket, to, n, &(struct channel_wait){.until = until});
+    return receive_bytes(socket, to, n, &(struct channel_wait){.until = &until});
 }
 
 static int receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
@@ -131,7 +131,7 @@ int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint
 int channel_receive_most(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
                          uint64_t until)
 {
-    return receive(socket, kind, wire, most, &(struct channel_wait){.until = until});
+    return receive(socket, kind, wire, most, &(struct channel_wait){.until = &until});
 }
 
 int channel_receive_asking(int socket, enum message_kind *kind, struct wire *wire,

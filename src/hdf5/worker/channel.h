@@ -95,10 +95,10 @@ int channel_send_batch(int socket, const struct wire *batch, uint64_t until);
 
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until);
 
-/* The same; several times in a second it calls ask(context), whose error ends it: what is left of the message cannot
- * be received any more. NULL: it does not. */
+/* The same; several times in a second, and when the time has come, it calls ask(context), whose error ends it: what is
+ * left of the message cannot be received any more. NULL: it does not. ask may give it more time. */
 struct channel_wait {
-    uint64_t until;
+    const uint64_t *until;
     int (*ask)(void *context);
     void *context;
 };

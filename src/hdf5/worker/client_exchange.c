@@ -18,6 +18,10 @@
 #define GRACE_NANOS        1000000000u
 #define CHANGE_GRACE_NANOS 5000000000u
 
+/* For a worker that has no processor a call may take so many times as long. */
+#define BUSY_TIMES 8
+#define SOON_NANOS 100000000u
+
 /* What a call may fail with: others mean something to those who call us. That it was to end it knows
  * from us only: a program would begin the call again, and again. */
 static int known_error(const struct client *client, uint64_t number)
@@ -75,25 +79,47 @@ static uint64_t time_left(const struct client *client)
     return client->asks_as_one && left < client->timeout ? left : client->timeout;
 }
 
+void client_begin_time(struct client *client, uint64_t nanos)
+{
+    client->given = nanos;
+    client->until = clock_now() + nanos;
+    client->busy = 0;
+    client->busy_before = clock_waited_for_processor(client->pid);
+    client->unwanted_since = 0;
+}
+
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request)
 {
     client->call = call;
-    client->given = time_left(client);
-    client->until = clock_now() + client->given;
+    client_begin_time(client, time_left(client));
     client->lines_left = client->change_lines_left = MOST_LINES;
     client->has_said = false;
     client->has_looked_elsewhere = false;
     client->has_moved = client->read_failed = client->was_told_to_end = false;
     client->spoiled = 0;
-    client->unwanted_since = 0;
     int error = tell_size(client);
     return error ? error : channel_send(client->socket, MESSAGE_CALL, request, client->until);
 }
 
+/* When its time is nearly over: that others have the processors is not its fault. */
+static void give_what_others_took(struct client *client)
+{
+    if (clock_now() + SOON_NANOS < client->until)
+        return;
+    uint64_t busy = clock_waited_for_processor(client->pid) - client->busy_before;
+    if (busy > BUSY_TIMES * client->given)
+        busy = BUSY_TIMES * client->given;
+    if (busy > client->busy) {
+        client->until += busy - client->busy;
+        client->busy = busy;
+    }
+}
+
 /* libhdf5 knows no way to stop. A copy may have no end; a comparison has no error, and ends as it would. */
-static int ask_whether_unwanted(void *context)
+static int ask_whether_to_wait(void *context)
 {
     struct client *client = context;
+    give_what_others_took(client);
     int error = client->call == WORKER_TYPE_EQUAL ? 0 : interrupt_check();
     if (!error || client->source)
         return error;
@@ -106,19 +132,18 @@ static int ask_whether_unwanted(void *context)
 
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost)
 {
-    struct channel_wait wait = {.ask = ask_whether_unwanted, .context = client};
+    const struct channel_wait wait = {&client->until, ask_whether_to_wait, client};
     enum message_kind kind = MESSAGE_LOG;
     int error = 0;
     *is_lost = true;
     while (!error) {
-        wait.until = client->until;
         error = channel_receive_asking(client->socket, &kind, &client->in, &wait);
         if (!error && kind == MESSAGE_REPLY)
             break;
+        if (!error)
+            error = ask_whether_to_wait(client);
         if (!error && clock_now() >= client->until) /* it may go on without a pause */
             error = -ETIMEDOUT;
-        if (!error)
-            error = ask_whether_unwanted(client);
         if (!error)
             error = client_answer(client, kind);
     }
@@ -154,7 +179,7 @@ static int conclude(struct client *client, int error, bool is_lost)
     return client->spoiled ? client->spoiled : -EIO;
 }
 
-/* What the disk took has been added to `until`. */
+/* What the disk, and others by having the processors, took has been added to `until`. */
 static void note_time(struct client *client)
 {
     uint64_t now = clock_now(), begun = client->until - client->given;

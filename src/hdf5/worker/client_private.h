@@ -61,8 +61,10 @@ struct client {
     enum worker_call owed_call;
     uint64_t owed_object;
     /* Of the call that is under way: */
-    uint64_t until, given;                  /* given: nanoseconds, without what was added to it */
-    uint64_t unwanted_since;                /* clock_now when that was found first; 0: it was not */
+    uint64_t until, given; /* given: nanoseconds, without what was added to it */
+    uint64_t busy,
+        busy_before;         /* what it has waited for a processor: added to `until`, and before */
+    uint64_t unwanted_since; /* clock_now when that was found first; 0: it was not */
     unsigned lines_left, change_lines_left; /* of the log */
     bool has_said;                          /* something for the log */
     bool has_looked_elsewhere;              /* for another file */
@@ -147,6 +149,9 @@ bool client_knows_root(struct client *client);
 void client_note_root(const struct client *client);
 
 /* ---- client_exchange.c: one call of a worker that runs ---- */
+
+/* From now on it has so many nanoseconds, and those that it is not given a processor. */
+void client_begin_time(struct client *client, uint64_t nanos);
 
 /* *is_lost: nothing can be expected of it any more, for which the error is the reason. -EINTR: nobody waits for the
  * answer any more (interrupt.h): the worker is ended, for which no object is blamed. */

@@ -98,8 +98,7 @@ static void collect_owed(struct client *client)
         return;
     client->is_owed = false;
     client->call = client->owed_call;
-    client->until = clock_now() + client->timeout;
-    client->unwanted_since = 0;
+    client_begin_time(client, client->timeout);
     int error = client_receive_reply(client, &results, &is_lost);
     if (is_lost && error == -EINTR)
         client_end_worker(client);
