@@ -39,10 +39,13 @@
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
 
-#define MEMORY  ((size_t)512 << 20)
-#define TIMEOUT 5000000000 /* nanoseconds, for what hangs */
-#define HURRY   1000000000
-#define PATIENT 300000000000
+#define MEMORY   ((size_t)512 << 20)
+#define TIMEOUT  5000000000 /* nanoseconds, for what hangs */
+#define HURRY    1000000000
+#define PATIENT  300000000000
+#define BUSY     3000000000 /* for what computes so long: */
+#define COMPUTED 1000000000
+#define OTHERS   6 /* beside so many others */
 
 /* ---- Messages ---- */
 
@@ -809,6 +812,7 @@ enum {
     SOUND = 1000,
     CRASHES,
     ENDS_IF_IT_KNOWS,
+    COMPUTES, /* for a second, if nobody else has its processor */
     HANGS,
     IS_CUT,
     ASKS_BEYOND,
@@ -972,6 +976,13 @@ static void change_slowly(int socket)
 
 static uint64_t hash_before; /* of nothing, in the program */
 
+static uint64_t cpu_time(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
 static void behave(int socket, uint64_t object)
 {
     struct wire nothing = {0}, line = {0};
@@ -981,6 +992,11 @@ static void behave(int socket, uint64_t object)
     case ENDS_IF_IT_KNOWS: /* with which secret keys are hashed where it is asked from */
         if (hash_keyed("", 0) == hash_before)
             abort();
+        reply_object_type(socket);
+        break;
+    case COMPUTES:
+        for (uint64_t until = cpu_time() + COMPUTED; cpu_time() < until;)
+            ;
         reply_object_type(socket);
         break;
     case HANGS:
@@ -1120,8 +1136,7 @@ static bool has_forgotten;
 
 static void take_time(void)
 {
-    uint64_t began = clock_now();
-    while (clock_now() - began < SLOWNESS)
+    for (uint64_t until = cpu_time() + SLOWNESS; cpu_time() < until;)
         ;
 }
 
@@ -1472,13 +1487,6 @@ static void test_refusals_do_not_flood_the_log(void **state)
     store_close(store);
 }
 
-static uint64_t cpu_time(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
 /* Only what is waited for gives a call more time, not what it has us do. */
 static void test_our_own_time_counts(void **state)
 {
@@ -1488,6 +1496,47 @@ static void test_our_own_time_counts(void **state)
     uint64_t before = cpu_time();
     assert_int_equal(remote_create_group(file.remote, SLOW), -EIO);
     assert_in_range(cpu_time() - before, 0, 2 * HURRY);
+    close_file(&file);
+}
+
+/* To one processor that it may use. */
+static void keep_to_first(pid_t pid)
+{
+    cpu_set_t all, first;
+    int n = 0;
+    CPU_ZERO(&first);
+    assert_int_equal(sched_getaffinity(pid, sizeof(all), &all), 0);
+    while (!CPU_ISSET(n, &all))
+        n++;
+    CPU_SET(n, &first);
+    assert_int_equal(sched_setaffinity(pid, sizeof(first), &first), 0);
+}
+
+/* Others on its processor give it more time. */
+static void test_one_that_has_no_processor_is_waited_for(void **state)
+{
+    (void)state;
+    struct file file;
+    enum sfs_object_type type;
+    pid_t others[OTHERS];
+    open_file(&file, BUSY);
+    assert_int_equal(remote_object_type(file.remote, SOUND, &type), 0);
+    keep_to_first(file.remote->client->pid);
+    for (size_t i = 0; i < OTHERS; i++) {
+        others[i] = fork();
+        if (others[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;)
+                ;
+        }
+        keep_to_first(others[i]);
+    }
+    int error = remote_object_type(file.remote, COMPUTES, &type);
+    for (size_t i = 0; i < OTHERS; i++) {
+        kill(others[i], SIGKILL);
+        (void)waitpid(others[i], NULL, 0);
+    }
+    assert_int_equal(error, 0);
     close_file(&file);
 }
 
@@ -2037,6 +2086,7 @@ static int all_tests(void)
         cmocka_unit_test(test_one_that_dies_is_started_again),
         cmocka_unit_test(test_it_has_not_the_secret_of_tables),
         cmocka_unit_test(test_one_that_hangs_is_ended),
+        cmocka_unit_test(test_one_that_has_no_processor_is_waited_for),
         cmocka_unit_test(test_one_that_leaves_is_to_blame),
         cmocka_unit_test(test_one_that_never_stops_is_ended),
         cmocka_unit_test(test_lies_are_refused),
