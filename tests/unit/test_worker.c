@@ -1519,6 +1519,7 @@ static void test_one_that_has_no_processor_is_waited_for(void **state)
     struct file file;
     enum sfs_object_type type;
     pid_t others[OTHERS];
+    unsigned before = log_errors();
     open_file(&file, BUSY);
     assert_int_equal(remote_object_type(file.remote, SOUND, &type), 0);
     keep_to_first(file.remote->client->pid);
@@ -1537,6 +1538,7 @@ static void test_one_that_has_no_processor_is_waited_for(void **state)
         (void)waitpid(others[i], NULL, 0);
     }
     assert_int_equal(error, 0);
+    assert_int_equal(log_errors() - before, 0); /* nor is another one asked */
     close_file(&file);
 }
 
