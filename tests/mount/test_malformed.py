@@ -39,7 +39,8 @@ def test_sound_files_are_what_they_are_taken_for(tmp_path, mode):
     """The driver finds nothing in what nothing is wrong with, and something where there is."""
     sound = [(name, content, True) for name, content, before in make.sound_files(tmp_path) if before]
     assert len(sound) == 12 + len(rare.PARTS) + make.HAS_PAGES
-    assert not tried((name, content, harmless, mode, turn, None) for turn, (name, content, harmless) in enumerate(sound))
+    assert not tried((name, content, harmless, mode, turn, None)
+                     for turn, (name, content, harmless) in enumerate(sound))
     name, content, _ = sound[0]
     wrong = content.replace(make.BESIDE.tobytes(), bytes(make.BESIDE.nbytes))
     assert wrong != content
