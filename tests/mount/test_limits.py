@@ -1249,7 +1249,7 @@ def test_a_frame_of_many_chunks_does_not_hold_commits_of_other_files(mounts, tmp
     os.truncate(frames / "new.tmp", side * side)
     with subprocess.Popen([sys.executable, "-c", "import os, sys; os.rename(*sys.argv[1:])", frames / "new.tmp",
                            frames / "0.raw"], stderr=subprocess.DEVNULL) as rename:
-        for value in range(1, 4):
+        for value in (1, 2):
             content = bytes([value]) * 128
             (mount / "b.h5/d/frames/0.raw").write_bytes(content)
             while (folder / "b.h5").read_bytes()[place:place + 128] != content:
