@@ -7,7 +7,8 @@
 #include <stddef.h>
 
 /* What this thread makes until the end may have so many bytes as `take` says; it is called before there is memory for
- * them, with all bytes of one result: what it was called with before is not wanted any more. They do not nest. */
+ * them, with all bytes of one result: what it was called with before is not wanted any more, nor anything, if it is 0.
+ * They do not nest. */
 void result_limit_begin(bool (*take)(void *context, size_t n), void *context);
 void result_limit_end(void);
 

@@ -136,10 +136,12 @@ static int encode_bands(struct sfs_dataset *dataset, const struct sfs_slab *slab
     if (!error)
         error = workers_each(cache_workers(dataset->file->cache), bands.n, put_band, &bands);
     *is_done = !error && !atomic_load(&bands.is_impossible);
-    if (*is_done)
+    if (*is_done) {
         *encoded = bands.encoded;
-    else
+    } else {
         free(bands.encoded);
+        (void)result_limit_take(0); /* it is not wanted any more, while the runs are found */
+    }
     return error == -EOVERFLOW ? 0 : error;
 }
 

@@ -387,9 +387,9 @@ int dataset_defined(struct sfs_dataset *dataset, const struct sfs_slab *slab, st
 int dataset_outside(const struct layout *layout, const uint64_t *scaled, const uint64_t *dims,
                     struct runs *outside, bool *whole);
 
-/* Memory for selections that are joined and for lists of chunks, those of the process together: from *taken on so many
- * bytes in all, if these are more. `what` takes it. -EIO: chunk_memory= does not allow as much; -ENOMEM: it does not
- * beside what others have; both are logged, and nothing is taken. */
+/* Memory for selections that are joined, lists of chunks, and what elements lead to, those of the process together:
+ * from *taken on so many bytes in all, if these are more. `what` takes it. -EIO: chunk_memory= does not allow as much;
+ * -ENOMEM: it does not beside what others have; both are logged, and no more is taken. */
 int selection_memory_take(const struct sfs_dataset *dataset, const char *what, size_t bytes,
                           size_t *taken);
 void selection_memory_give_back(size_t taken);

@@ -283,27 +283,48 @@ int sequences_read(struct sfs_dataset *dataset, const struct hdf5_parts *wanted,
 
 /* ---- What a selection names ---- */
 
+/* Bytes by which the memory of a collection grows ahead at most, and from which on it is counted. */
+#define MOST_AHEAD ((size_t)16 << 20)
+#define IS_COUNTED ((size_t)1 << 20)
+
 struct collection {
     struct reading reading;
     const uint64_t *order; /* of the selection, or NULL */
-    char *elements;        /* whose slots lead into bytes, counted from their beginning */
-    char *bytes;
-    size_t n, room;
+    size_t count;          /* of elements, */
+    char *
+        elements; /* whose slots lead into n bytes from head on, counted from there; room bytes in all */
+    size_t head, n, room;
     size_t stored,
         most; /* bytes of what slots led to so far, as it is stored, and how many there may be */
+    size_t *taken; /* of selection_memory_take; NULL: it is not counted */
     struct work work;
 };
+
+/* What several elements take may be too much where each by itself is not. */
+static int count_memory(struct collection *all, size_t bytes)
+{
+    const struct sfs_dataset *dataset = all->reading.dataset;
+    if (!all->taken || bytes < IS_COUNTED)
+        return 0;
+    if (all->count > 1 && bytes > cache_chunk_limit(dataset->file->cache))
+        return -EFBIG;
+    return selection_memory_take(dataset, "what elements lead to", bytes, all->taken);
+}
 
 /* Has room behind the bytes. */
 static int make_room(struct collection *all, size_t bytes)
 {
-    if (bytes <= all->room - all->n)
+    size_t used = all->head + all->n, ahead = used < MOST_AHEAD ? used : MOST_AHEAD;
+    if (bytes <= all->room - used)
         return 0;
-    size_t room = size_sum(size_product(all->room, 2), bytes);
-    char *grown = room < SIZE_MAX / 2 ? realloc(all->bytes, room) : NULL;
+    size_t room = size_sum(size_sum(used, ahead), bytes);
+    int error = count_memory(all, room);
+    if (error)
+        return error;
+    char *grown = room < SIZE_MAX / 2 ? realloc(all->elements, room) : NULL;
     if (!grown)
         return -ENOMEM;
-    all->bytes = grown;
+    all->elements = grown;
     all->room = room;
     return 0;
 }
@@ -311,7 +332,7 @@ static int make_room(struct collection *all, size_t bytes)
 /* What a slot leads to: n bytes of the heap. All slots can lead to the same ones: so they are counted before there is
  * memory for them. */
 static int keep_stored(struct collection *all, const struct slots *base, const void *stored,
-                       size_t n, char *slot)
+                       size_t n, size_t slot)
 {
     uint64_t elements;
     size_t bytes;
@@ -328,21 +349,22 @@ static int keep_stored(struct collection *all, const struct slots *base, const v
     error = make_room(all, bytes);
     if (error)
         return error;
-    slot_load(base, stored, n, elements, all->bytes + all->n, all->n);
+    slot_load(base, stored, n, elements, all->elements + all->head + all->n, all->n);
     const struct sfs_sequence sequence = {.width = all->n, .n = elements};
-    memcpy(slot, &sequence, sizeof(sequence));
+    memcpy(all->elements + slot, &sequence, sizeof(sequence));
     all->n += bytes;
     return 0;
 }
 
-static int keep_slot(struct collection *all, uint64_t index, size_t k, char *slot)
+/* slot: where it is in the elements, which move as they grow. */
+static int keep_slot(struct collection *all, uint64_t index, size_t k, size_t slot)
 {
     const struct filled *chunk = &all->reading.in;
     const struct slots *base = chunk->layout->slots->slot[k].base;
     const void *sequence;
     uint64_t n;
     int error = find_in(chunk, index, k, &sequence, &n);
-    slot_put(slot, NULL, 0);
+    slot_put(all->elements + slot, NULL, 0);
     if (error || n == 0)
         return error;
     size_t bytes = base->n ? (size_t)n : (size_t)n * base->size;
@@ -350,7 +372,7 @@ static int keep_slot(struct collection *all, uint64_t index, size_t k, char *slo
 }
 
 /* The element at a position of the chunk that is ready. */
-static int keep(struct collection *all, uint64_t position, char *element)
+static int keep(struct collection *all, uint64_t position, size_t element)
 {
     const struct cache_form *form = all->reading.in.form;
     const struct slots *slots = all->reading.dataset->layout.slots;
@@ -358,7 +380,7 @@ static int keep(struct collection *all, uint64_t position, char *element)
     if (!form || !runs_contain(&form->defined, position))
         return 0;
     uint64_t index = runs_rank(&form->defined, position);
-    memcpy(element, (const char *)form->values + index * slots->size, slots->size);
+    memcpy(all->elements + element, (const char *)form->values + index * slots->size, slots->size);
     for (size_t k = 0; k < slots->n && !error; k++)
         error = keep_slot(all, index, k, element + slots->slot[k].at);
     return error;
@@ -375,7 +397,7 @@ static int keep_part(void *context, const struct part *part)
             uint64_t place = piece->index + k;
             if (all->order)
                 place = all->order[place];
-            error = keep(all, piece->position + k, all->elements + place * size);
+            error = keep(all, piece->position + k, (size_t)place * size);
             if (!error)
                 error = ask_after(&all->work, 1, 0);
         }
@@ -383,38 +405,47 @@ static int keep_part(void *context, const struct part *part)
     return error ? error : interrupt_check();
 }
 
-/* The bytes go behind the elements. */
-static int join(struct collection *all, size_t count, void **elements)
+/* Zeros, behind which bytes are to come. */
+static int begin_elements(struct collection *all)
+{
+    size_t bytes = size_product(all->count, all->reading.dataset->layout.slots->size);
+    if (bytes >= SIZE_MAX / 2)
+        return -ENOMEM;
+    all->head = all->room = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    int error = count_memory(all, all->head);
+    if (error)
+        return error;
+    all->elements = calloc(1, all->head ? all->head : 1);
+    return all->elements ? 0 : -ENOMEM;
+}
+
+static void end_elements(struct collection *all)
 {
     const struct slots *slots = all->reading.dataset->layout.slots;
-    size_t head = size_sum(count * slots->size, ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    size_t bytes = size_sum(head, all->n);
-    char *block = bytes < SIZE_MAX / 2 ? realloc(all->elements, bytes ? bytes : 1) : NULL;
-    if (!block)
-        return -ENOMEM;
-    all->elements = NULL;
-    if (all->n > 0)
-        memcpy(block + head, all->bytes, all->n);
-    slots_relocate(slots, block, count, block + head);
-    *elements = block;
-    return 0;
+    size_t bytes = all->head + all->n;
+    char *shrunk = bytes > 0 ? realloc(all->elements, bytes) : NULL;
+    if (shrunk)
+        all->elements = shrunk;
+    slots_relocate(slots, all->elements, all->count, all->elements + all->head);
 }
 
 int sequences_read_selected(struct sfs_dataset *dataset, const struct selection *selection,
-                            size_t most, void **elements)
+                            size_t most, size_t *taken, void **elements)
 {
-    struct collection all = {.reading.dataset = dataset, .order = selection->order, .most = most};
-    size_t count = size_of(selection->values);
-    if (size_product(count, dataset->layout.slots->size) >= SIZE_MAX / 2)
-        return -ENOMEM;
-    all.elements = calloc(count ? count : 1, dataset->layout.slots->size);
-    int error = all.elements ? 0 : -ENOMEM;
+    struct collection all = {.reading.dataset = dataset,
+                             .order = selection->order,
+                             .count = size_of(selection->values),
+                             .most = most,
+                             .taken = taken};
+    int error = begin_elements(&all);
     if (!error)
         error = parts_each(&dataset->layout, &selection->runs, keep_part, &all);
     leave_chunk(&all.reading);
-    if (!error)
-        error = join(&all, count, elements);
-    free(all.elements);
-    free(all.bytes);
-    return error;
+    if (error) {
+        free(all.elements);
+        return error;
+    }
+    end_elements(&all);
+    *elements = all.elements;
+    return 0;
 }

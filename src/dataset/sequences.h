@@ -24,9 +24,11 @@ int sequences_read(struct sfs_dataset *dataset, const struct hdf5_parts *wanted,
 struct selection;
 
 /* As sfs_read_variable, of what a selection names once. most: bytes, as they are stored, that its slots may lead to
- * together; beyond that it is -EFBIG, before there is memory for more. */
+ * together; beyond that it is -EFBIG, before there is memory for more. taken: NULL, or 0, and then what is to be given
+ * back to selection_memory_give_back as the elements are freed, also after an error: memory for many is counted there.
+ * -EFBIG: there is none for so many elements, but may be for fewer; errors of selection_memory_take. */
 int sequences_read_selected(struct sfs_dataset *dataset, const struct selection *selection,
-                            size_t most, void **elements);
+                            size_t most, size_t *taken, void **elements);
 
 /* Whether all elements of a decoded chunk (PART_DEFINED, PART_PACKED, PART_HEAP) lead to sequences;
  * of other datatypes nothing is looked at. most: bytes that looking may take, cache_chunk_limit.

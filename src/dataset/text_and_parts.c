@@ -171,8 +171,9 @@ static int own_lines(struct sfs_dataset *dataset, const struct hdf5_parts *wante
 
 #define MOST_ELEMENTS ((size_t)128 << 20) /* bytes, without what they lead to */
 
-/* Of a structured dataset. */
-static int read_structured(struct sfs_dataset *dataset, uint64_t first, uint64_t n, void **elements)
+/* Of a structured dataset. taken: as of sequences_read_selected. */
+static int read_structured(struct sfs_dataset *dataset, uint64_t first, uint64_t n, size_t *taken,
+                           void **elements)
 {
     USING(dataset);
     struct selection selection = {.values = n};
@@ -182,7 +183,7 @@ static int read_structured(struct sfs_dataset *dataset, uint64_t first, uint64_t
         return -EFBIG;
     int error = n > 0 ? runs_append(&selection.runs, first, first + n) : 0;
     if (!error)
-        error = sequences_read_selected(dataset, &selection, SIZE_OF_MOST_ELEMENT, elements);
+        error = sequences_read_selected(dataset, &selection, SIZE_OF_MOST_ELEMENT, taken, elements);
     selection_free(&selection);
     return error;
 }
@@ -223,12 +224,13 @@ static int text_of(struct sfs_dataset *dataset, const struct hdf5_parts *wanted,
 static int structured_text(struct sfs_dataset *dataset, const struct hdf5_parts *wanted, char **out,
                            size_t *out_n)
 {
-    void *elements;
-    int error = read_structured(dataset, wanted->first, wanted->n, &elements);
-    if (error)
-        return error;
-    error = text_of(dataset, wanted, elements, out, out_n);
+    void *elements = NULL;
+    size_t taken = 0;
+    int error = read_structured(dataset, wanted->first, wanted->n, &taken, &elements);
+    if (!error)
+        error = text_of(dataset, wanted, elements, out, out_n);
     free(elements);
+    selection_memory_give_back(taken);
     if (!error && *out_n > wanted->most) {
         free(*out);
         *out = NULL;

@@ -570,7 +570,7 @@ static int read_variable_once(struct sfs_dataset *dataset, const struct sfs_enco
     if (!error && selection.values != selection.runs.elements)
         error = refuse(dataset, "selection", "it names an element twice");
     if (!error)
-        error = sequences_read_selected(dataset, &selection, SIZE_MAX, elements);
+        error = sequences_read_selected(dataset, &selection, SIZE_MAX, NULL, elements);
     if (!error)
         *n = selection.values;
     selection_free(&selection);

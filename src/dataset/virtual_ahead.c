@@ -79,13 +79,13 @@ static bool is_dense(const struct translation *translation, const struct layout 
 }
 
 /* The box of one source in which the chunks are what a mapping has of a box; false: nothing, or
- * others lie between. */
+ * others lie between, or it is no box. */
 static bool find_in_source(struct virtual_part *part, const struct box *box, struct box *source)
 {
     struct translation *translation = &part->translation;
     const struct layout *layout = &part->dataset->layout;
     struct box shown;
-    if (!translation_want(translation, box))
+    if (part->is_in_order || !translation_want(translation, box))
         return false;
     (void)translation_clip(translation, layout->dims);
     if (translation_elements(translation) == 0)

@@ -364,7 +364,7 @@ static bool is_box_of_source(struct virtual_part *part, const struct box *box, s
 {
     struct translation *translation = &part->translation;
     struct box shown;
-    if (!part->dataset || !translation_want(translation, box) ||
+    if (!part->dataset || part->is_in_order || !translation_want(translation, box) ||
         translation_elements(translation) != box_elements(box) ||
         translation_clip(translation, part->dataset->layout.dims))
         return false;
@@ -516,7 +516,7 @@ static int examine(struct virtual *virtual, const struct mapping *mapping)
         return 0;
     int error =
         mapping->is_regular ? part_begin(&part, virtual, mapping, 0) : check_bounds(mapping, 0);
-    if (!error && mapping->is_regular && part.dataset) {
+    if (!error && mapping->is_regular && part.dataset && !part.is_in_order) {
         USING(part.dataset);
         for (int i = 0; i < part.translation.rank; i++) {
             part.translation.first[i] = 0;

@@ -53,22 +53,52 @@ static void spell_all(const struct hdf5_slab *shown, int rank, const uint64_t *d
     }
 }
 
-/* Whether libhdf5 finds in a source all that is shown, where they do not correspond axis by axis. Of one that has more
- * it shows the first elements, but of a numbered one others, as it takes all for as large as that which it has opened
- * first. A member of a series is to have no more. */
-static bool library_finds(const struct virtual_part *part, const struct hdf5_slab *shown)
+/* The elements that a slab selects; UINT64_MAX: too many for any source. */
+static uint64_t slab_elements(const struct hdf5_slab *slab)
 {
-    const struct layout *layout = &part->dataset->layout;
-    bool may_have_more = part->mapping->numbered_axis < 0 && !part->virtual->is_series;
-    uint64_t n = 1, there = 1;
-    for (int i = 0; i < shown->rank; i++)
-        n *= axis_size(&shown->axis[i]);
-    for (int i = 0; i < layout->rank; i++)
-        there *= layout->dims[i];
-    return n == there || (n < there && may_have_more);
+    uint64_t size[SFS_MAX_RANK], n;
+    for (int i = 0; i < slab->rank; i++)
+        size[i] = axis_size(&slab->axis[i]);
+    return box_product(size, slab->rank, 1, &n) ? n : UINT64_MAX;
 }
 
-/* Whether elements correspond axis by axis, now that the dims of the source are known. -EIO: they
+static uint64_t elements_there(const struct virtual_part *part)
+{
+    const struct layout *layout = &part->dataset->layout;
+    uint64_t n;
+    return box_product(layout->dims, layout->rank, 1, &n) ? n : 0;
+}
+
+/* What is shown of all of a source corresponds to its first elements, in their order: as if it had the form of what is
+ * shown. So libhdf5 does it with one that has more than was mapped. */
+static void correspond_in_order(struct virtual_part *part, const struct hdf5_slab *shown)
+{
+    for (int i = 0; i < shown->rank; i++) {
+        uint64_t size = axis_size(&shown->axis[i]);
+        part->all[i] = (struct hdf5_axis){0, size, 1, size};
+    }
+    const struct hdf5_slab form = {.rank = shown->rank, .axis = part->all};
+    part->is_in_order = translation_make(&part->translation, shown, &form);
+}
+
+/* Where what is shown does not correspond axis by axis to all of a source. Of a numbered one that has more libhdf5
+ * shows other elements, as it takes all for as large as that which it has opened first. A member of a series is to have
+ * no more. */
+static int translate_all(struct virtual_part *part, const struct hdf5_slab *shown)
+{
+    uint64_t n = slab_elements(shown), there = elements_there(part);
+    const struct mapping *mapping = part->mapping;
+    bool may_have_more = mapping->source.is_all && mapping->numbered_axis < 0 &&
+                         !part->virtual->is_series;
+    if (n == there)
+        return -EOPNOTSUPP;
+    if (n > there || !may_have_more)
+        return -EIO;
+    correspond_in_order(part, shown);
+    return 0;
+}
+
+/* Whether elements correspond axis by axis, or in their order, now that the dims of the source are known. -EIO: they
  * do not at all. */
 static int translate(struct virtual_part *part, uint64_t block)
 {
@@ -77,6 +107,7 @@ static int translate(struct virtual_part *part, uint64_t block)
     int rank = part->dataset->layout.rank;
     struct hdf5_slab shown = mapping->shown, source = mapping->source;
     int axis = mapping->numbered_axis;
+    part->is_in_order = false;
     if (axis >= 0) {
         memcpy(part->shown, shown.axis, (size_t)shown.rank * sizeof(*shown.axis));
         part->shown[axis].start += block * part->shown[axis].stride;
@@ -90,9 +121,7 @@ static int translate(struct virtual_part *part, uint64_t block)
     }
     if (source.rank != rank)
         return -EIO;
-    if (translation_make(&part->translation, &shown, &source))
-        return 0;
-    return library_finds(part, &shown) ? -EOPNOTSUPP : -EIO;
+    return translation_make(&part->translation, &shown, &source) ? 0 : translate_all(part, &shown);
 }
 
 /* What a mapping does not find in its source is an error, or the fill value. */
@@ -165,8 +194,8 @@ static int check_once(struct virtual_part *part, const struct box *box, struct b
     const struct mapping *mapping = part->mapping;
     struct box shown;
     USING(part->dataset);
-    if (!translation_want(translation, box))
-        return 0;
+    if (part->is_in_order || !translation_want(translation, box))
+        return 0; /* libhdf5 knows what it shows */
     if (translation_clip(translation, part->dataset->layout.dims) &&
         !(mapping->is_unlimited && mapping->numbered_axis < 0)) {
         source_is_short(part->source);
@@ -255,12 +284,50 @@ static void find_place(const struct wanted *wanted, const struct box *shown, uin
         start[i] = wanted->place->start[i] + (shown->start[i] - wanted->box->start[i]);
 }
 
+/* An interval of the elements of a source that correspond in their order, to where it is wanted. */
+static int read_interval(void *context, size_t to, size_t from, size_t bytes)
+{
+    static const uint64_t origin[SFS_MAX_RANK];
+    const struct wanted *wanted = context;
+    const struct layout *layout = &source_of(wanted)->layout;
+    size_t size = element_size(wanted);
+    uint64_t first = from / size, n = bytes / size, covered;
+    char *elements = wanted->place->elements + to;
+    struct box all = {.rank = layout->rank}, source;
+    memcpy(all.count, layout->dims, sizeof(all.count));
+    int error = 0;
+    for (; n > 0 && !error; n -= covered, first += covered, elements += covered * size) {
+        covered = box_of_interval(&all, first, n, &source);
+        struct place place = {elements, source.count, origin};
+        error = dataset_read_box(source_of(wanted), &source, &place, wanted->depth + 1);
+        if (!error)
+            error = interrupt_check();
+    }
+    return error;
+}
+
+/* A box of the source, or, if elements correspond in their order, one of the form of what is shown. */
+static int read_source(const struct wanted *wanted, const struct box *source,
+                       const struct place *place)
+{
+    if (!wanted->part->is_in_order)
+        return dataset_read_box(source_of(wanted), source, place, wanted->depth + 1);
+    struct wanted there = *wanted;
+    uint64_t dims[SFS_MAX_RANK];
+    there.place = place;
+    for (int i = 0; i < source->rank; i++)
+        dims[i] = axis_size(&wanted->part->translation.source[i]);
+    return box_each_row(&(struct box_shape){source->rank, source->count, element_size(wanted)},
+                        (struct box_place){place->dims, place->start},
+                        (struct box_place){dims, source->start}, read_interval, &there);
+}
+
 /* A box whose elements come one after the other. */
 static int read_packed(const struct wanted *wanted, const struct box *source, char *elements)
 {
     static const uint64_t origin[SFS_MAX_RANK];
     struct place place = {elements, source->count, origin};
-    return dataset_read_box(source_of(wanted), source, &place, wanted->depth + 1);
+    return read_source(wanted, source, &place);
 }
 
 /* Whether each axis of the source is that of the virtual dataset with the same number. */
@@ -312,7 +379,7 @@ static int read_one(const struct wanted *wanted, const uint64_t *first, const ui
     find_place(wanted, &shown, start);
     if (is_alike(&wanted->part->translation)) {
         struct place there = {place->elements, place->dims, start};
-        return dataset_read_box(source_of(wanted), &source, &there, wanted->depth + 1);
+        return read_source(wanted, &source, &there);
     }
     if (box_is_contiguous(shown.rank, shown.count, place->dims, start, &position))
         return read_packed(wanted, &source, place->elements + position * element_size(wanted));
@@ -451,6 +518,19 @@ static int read_from(const struct wanted *wanted, int axis, uint64_t *first, uin
     return error;
 }
 
+/* Wants no more than there is; whether that is less. */
+static bool clip(struct virtual_part *part)
+{
+    struct translation *translation = &part->translation;
+    if (!part->is_in_order)
+        return translation_clip(translation, part->dataset->layout.dims);
+    const struct hdf5_slab form = {.rank = translation->rank, .axis = part->all};
+    bool is_less = slab_elements(&form) > elements_there(part);
+    if (is_less)
+        memcpy(translation->end, translation->first, sizeof(translation->end));
+    return is_less;
+}
+
 /* What of a box a part of a mapping shows. */
 static int read_once(struct virtual_part *part, const struct box *box, const struct place *place,
                      int depth)
@@ -459,7 +539,7 @@ static int read_once(struct virtual_part *part, const struct box *box, const str
     USING(part->dataset);
     if (!translation_want(translation, box))
         return 0;
-    if (translation_clip(translation, part->dataset->layout.dims)) {
+    if (clip(part)) {
         if (!part->mapping->is_unlimited)
             source_is_short(part->source);
         if (!part_is_fill(part))

@@ -17,7 +17,8 @@
 #include "index/extensible_array.h"
 #include "store/store.h"
 
-#define MOST_BITS 32 /* of an element's number, as in all datasets */
+#define MOST_BITS      32                   /* of an element's number, as in all datasets */
+#define MOST_ELSEWHERE ((uint64_t)64 << 20) /* bytes; in a walk, as other programs may count */
 
 const struct block_kind earray_header_kind = {EARRAY_HEADER, "EAHD", 1};
 const struct block_kind earray_index_block_kind = {"extensible array index block", "EAIB", 0};
@@ -267,20 +268,9 @@ uint64_t earray_data_block_offset(const struct extensible_array *array, unsigned
     return earray_first_element(array, u) + before * earray_elements_per_block(array, u);
 }
 
-/* Whether a data block is not one of another place as well. How the first few are counted makes no difference to
- * reading, and they are few. */
-static bool is_in_place(const struct extensible_array *array, unsigned u, uint64_t t,
-                        uint64_t offset)
+int earray_get_data_block(struct index *index, unsigned u, uint64_t address, struct block **block,
+                          struct why *why)
 {
-    uint64_t all = UINT64_MAX >> (64 - 8 * array->offset_bytes);
-    uint64_t right = earray_first_element(array, u) + t * earray_elements_per_block(array, u);
-    return offset == (earray_data_block_offset(array, u, t) & all) || offset == (right & all);
-}
-
-int earray_get_data_block(struct index *index, unsigned u, uint64_t t, uint64_t address,
-                          struct block **block, struct why *why)
-{
-    const struct extensible_array *array = index->kind;
     uint64_t size = earray_data_block_bytes(index, u);
     const struct block_place place = {&earray_data_block_kind, address, size, size};
     struct block *found;
@@ -289,9 +279,6 @@ int earray_get_data_block(struct index *index, unsigned u, uint64_t t, uint64_t 
     if (error)
         return error;
     error = index_begin_block(index, found, &c, why);
-    if (!error && !is_in_place(array, u, t, cursor_uint(&c, (unsigned)array->offset_bytes)))
-        error = why_damaged(why, "%s at address %" PRIu64 ": its offset is that of another",
-                            earray_data_block_kind.name, address);
     if (error) {
         block_put(found);
         return error;
@@ -372,7 +359,7 @@ static int look_into_data_block(struct index *index, const struct earray_place *
         error = earray_get_page(index, address, place->page, &block, why);
         at = (size_t)place->page_element * array->element;
     } else {
-        error = earray_get_data_block(index, u, place->block, address, &block, why);
+        error = earray_get_data_block(index, u, address, &block, why);
         at = earray_behind_offset(index, array) + (size_t)place->element * array->element;
     }
     if (error)
@@ -413,7 +400,8 @@ struct walk {
     index_block_function each_block;
     void *context;
     uint64_t first, end;            /* each: only elements from this number to before that */
-    uint64_t budget;                /* bytes that blocks may still have */
+    uint64_t budget;                /* bytes that blocks may still have, */
+    uint64_t elsewhere;             /* and had that say that they are in another place */
     struct extensible_array counts; /* its statistics, of the blocks that were met */
     uint64_t steps;                 /* index_step */
     struct why *why;
@@ -456,6 +444,34 @@ static bool is_passed_over(const struct walk *walk, uint64_t first, uint64_t n)
     return walk->each && (first >= walk->end || (walk->first > first && walk->first - first >= n));
 }
 
+/* Whether a data block says that it is where it was found. How the first few are counted makes no difference to
+ * reading. */
+static bool is_in_place(const struct index *index, const struct block *block, unsigned u,
+                        uint64_t t)
+{
+    const struct extensible_array *array = index->kind;
+    const size_t n = array->offset_bytes;
+    struct cursor c = cursor_over(block->bytes + earray_behind_offset(index, array) - n, n);
+    uint64_t all = UINT64_MAX >> (64 - 8 * n), offset = cursor_uint(&c, (unsigned)n);
+    uint64_t right = earray_first_element(array, u) + t * earray_elements_per_block(array, u);
+    return offset == (earray_data_block_offset(array, u, t) & all) || offset == (right & all);
+}
+
+/* A block that is in many places would have a walk without an end, where a file says that it is larger than any disk.
+ * libhdf5 does not look at what it says, so that other programs may have written anything there: but for so many
+ * bytes of blocks, each counts where it says that it is. */
+static int spend_elsewhere(struct walk *walk, const struct block *block, uint64_t bytes, unsigned u,
+                           uint64_t t)
+{
+    if (is_in_place(walk->index, block, u, t))
+        return 0;
+    if (bytes > MOST_ELSEWHERE - walk->elsewhere)
+        return why_damaged(walk->why, "%s at address %" PRIu64 ": its offset is that of another",
+                           earray_data_block_kind.name, block->address);
+    walk->elsewhere += bytes;
+    return 0;
+}
+
 static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const struct block *super)
 {
     struct index *index = walk->index;
@@ -469,11 +485,13 @@ static int walk_data_block(struct walk *walk, unsigned u, uint64_t t, const stru
         result = data_block_address(index, u, t, super, &address, walk->why);
     if (result || address == NO_ADDRESS || is_passed_over(walk, first, n))
         return result;
-    result = earray_get_data_block(index, u, t, address, &block, walk->why);
+    result = earray_get_data_block(index, u, address, &block, walk->why);
     if (result)
         return result;
     uint64_t in_pages = n_pages * earray_page_bytes(array);
-    result = spend(walk, earray_data_block_kind.name, address, block->n + in_pages, first);
+    result = spend_elsewhere(walk, block, block->n + in_pages, u, t);
+    if (!result)
+        result = spend(walk, earray_data_block_kind.name, address, block->n + in_pages, first);
     if (walk->each_block) {
         walk->counts.data_blocks++;
         walk->counts.data_block_bytes += block->n + in_pages;

@@ -121,9 +121,9 @@ size_t earray_data_block_at(const struct index *index, unsigned u, uint64_t t);
 int earray_address_in(const struct index *index, const struct block *block, size_t at,
                       uint64_t *address, struct why *why);
 
-/* Data block t of super block u, which is at address. Its elements begin behind_offset. */
-int earray_get_data_block(struct index *index, unsigned u, uint64_t t, uint64_t address,
-                          struct block **block, struct why *why);
+/* A data block of super block u, which is at address. Its elements begin behind_offset. */
+int earray_get_data_block(struct index *index, unsigned u, uint64_t address, struct block **block,
+                          struct why *why);
 
 /* The number of its first element as it stands in it, not counting those in the index block. */
 uint64_t earray_data_block_offset(const struct extensible_array *array, unsigned u, uint64_t t);

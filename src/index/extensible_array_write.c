@@ -183,7 +183,7 @@ static int reach_in_data_block(const struct way *way, struct block **block, size
         return reach_page(way, address, block);
     }
     *at = earray_behind_offset(index, array) + (size_t)place->element * array->element;
-    return earray_get_data_block(index, place->super, place->block, address, block, way->why);
+    return earray_get_data_block(index, place->super, address, block, way->why);
 }
 
 /* The same for any element; what is missing is made, or *block is NULL. The index block is there.

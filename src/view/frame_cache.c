@@ -135,7 +135,7 @@ static bool take_for_encoding(void *context, size_t n)
 {
     struct taking *taking = context;
     kept_memory_give_back(taking->taken);
-    taking->is_refused = !kept_memory_try(n);
+    taking->is_refused = n > 0 && !kept_memory_try(n);
     taking->taken = taking->is_refused ? 0 : n;
     return !taking->is_refused;
 }

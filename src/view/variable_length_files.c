@@ -18,6 +18,7 @@
 #define PIECE_ELEMENTS 4096
 #define MOST_PIECES    ((size_t)4 << 20)
 #define FEW_ELEMENTS   ((uint64_t)1 << 20)
+#define FEWER          4 /* so many times fewer elements are tried where they are too many */
 
 #define ELEMENTS_OF_BYTE 64 /* 16 bytes each, of which deflate makes a thousandth */
 
@@ -32,6 +33,7 @@ struct parts_index {
     size_t n, room;
     struct parts_piece *piece; /* n, and one more where all ends */
     size_t item;               /* bytes of a value; 1 of text */
+    uint64_t together;         /* while they are found: elements of which lines are made at once */
     struct view_head head;
 };
 
@@ -148,23 +150,44 @@ static int add_sequences(struct views *views, struct parts_index *index, const u
     return error;
 }
 
+/* Of so many elements whose lengths are not known lines are made next: so that they are a piece, as far as those before
+ * tell, which had so many bytes. */
+static uint64_t elements_together(uint64_t elements, size_t bytes)
+{
+    uint64_t n = bytes > PIECE_BYTES ? elements * PIECE_BYTES / bytes : 2 * elements;
+    return n == 0 ? 1 : n < PIECE_ELEMENTS ? n : PIECE_ELEMENTS;
+}
+
+/* Lines of no more than *n elements: of fewer if these are too large together, as making them costs much, and is in
+ * vain then. */
+static int fewer_lines_of(struct views *views, uint64_t first, uint64_t *n, size_t *bytes)
+{
+    char *lines;
+    int error = lines_of(views, first, *n, &lines, bytes);
+    while (error == -EFBIG && *n > 1) {
+        *n = *n > FEWER ? *n / FEWER : 1;
+        error = lines_of(views, first, *n, &lines, bytes);
+    }
+    if (!error)
+        free(lines);
+    return error;
+}
+
 /* The same of lines, which have to be made; of elements that are no strings in small numbers, as
  * their contents are unknown. */
 static int add_lines(struct views *views, struct parts_index *index, const uint64_t *lengths,
                      uint64_t first, uint64_t n, uint64_t *total)
 {
+    const struct sfs_type *type = &views->info->type;
+    bool is_known = type->class == SFS_VARIABLE && type->is_string;
     int error = 0;
     for (uint64_t at = 0, here; at < n && !error; at += here) {
-        char *lines;
         size_t bytes;
         here = fitting(lengths + at, n - at, 1);
-        error = lines_of(views, first + at, here, &lines, &bytes);
-        if (error == -EFBIG && here > 1) {
-            here = 1;
-            error = lines_of(views, first + at, here, &lines, &bytes);
-        }
+        here = here < index->together ? here : index->together;
+        error = fewer_lines_of(views, first + at, &here, &bytes);
         if (!error) {
-            free(lines);
+            index->together = is_known ? PIECE_ELEMENTS : elements_together(here, bytes);
             error = add(views, index, first + at, *total);
             *total += bytes;
         }
@@ -242,6 +265,7 @@ static int make(struct views *views, struct parts_index **out)
     index->users = 1;
     index->changes = sfs_dataset_changes(views->dataset);
     index->item = parts_are_ragged(views) ? type->base->size : 1;
+    index->together = PIECE_ELEMENTS;
     int error = find_pieces(views, index, &total);
     if (!error)
         error = add(views, index, views->elements, total);

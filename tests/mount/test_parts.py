@@ -210,6 +210,20 @@ def test_large_elements(mounts, tmp_path):
     assert mapped[-1] == 11 * 300_000 - 1
 
 
+def test_elements_larger_than_thought(mounts, tmp_path):
+    """The lines of some of them have a hundred KiB, as line feeds are escaped; those of others next to nothing."""
+    path, record = tmp_path / "a.h5", np.dtype([("text", STRING), ("n", "<i4")])
+    sizes = [0] * 300 + [24_000] * 100 + [1] * 300
+    texts = {n: "\n" * n for n in sizes}
+    with h5py.File(path, "w") as f:
+        f.create_dataset("records", data=np.array([(texts[n], n) for n in sizes], record))
+    root = mounts(path, "ro")
+    lines = {n: b'{text: "%s", n: %d}\n' % (b"\\u000a" * n, n) for n in sizes}
+    with open(root / "records/lines.txt", "rb") as file:
+        assert all(file.read(len(lines[n])) == lines[n] for n in sizes)
+        assert file.read() == b""
+
+
 @pytest.mark.parametrize("program", ["cp -r . {}", "tar -cf {0}/a.tar . && tar -C {0} -xf {0}/a.tar",
                                      "/usr/bin/python3 -m tarfile -c {0}/a.tar . && tar -C {0} -xf {0}/a.tar",
                                      "rsync -a ./ {}"])

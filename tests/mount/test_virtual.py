@@ -888,6 +888,21 @@ def test_all_of_sources_that_have_grown(mounts, tmp_path, options):
         check(mount, content, name)
 
 
+def test_where_one_source_has_grown_libhdf5_reads_none(mounts, tmp_path):
+    """All chunks are decoded here."""
+    data = [files.integers((2, 8, 9 if i == 1 else 8), "<u4") for i in range(3)]
+    layout = h5py.VirtualLayout((6, 8, 8), "<u4")
+    for i in range(3):
+        write(tmp_path / f"s{i}.h5", data[i], chunks=(1, *data[i].shape[1:]), compression="gzip")
+        layout[2 * i:2 * i + 2] = h5py.VirtualSource(f"s{i}.h5", "d", (2, 8, 8))
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5", "ro")
+    for i in (3, 2, 4, 0):
+        assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i // 2].ravel()[i % 2 * 64:][:64].tobytes()
+    assert (mount / "v/stack.raw").read_bytes() == b"".join(part.ravel()[:128].tobytes() for part in data)
+    assert decoded(mount) == 6
+
+
 @pytest.mark.parametrize("options", ["ro", "missing=fill"])
 def test_all_of_a_source_that_has_shrunk(mounts, tmp_path, options):
     path, data = tmp_path / "v.h5", files.integers((2, 4, 6), "<u4")

@@ -335,6 +335,72 @@ static int pass_over(void *context, const uint64_t *scaled, const struct chunk_r
     return 0;
 }
 
+static int count_chunk(void *context, const uint64_t *scaled, const struct chunk_record *record)
+{
+    size_t *n = context;
+    (void)scaled;
+    *n += record->exists;
+    return 0;
+}
+
+/* Has all data blocks say that they are in another place, or the last one stand in all places of its super block. */
+static void move_blocks(const char *path, bool are_one)
+{
+    static const unsigned char none[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    struct stat st;
+    unsigned char *last = NULL, *at = NULL;
+    int fd = open(path, O_RDWR);
+    assert_int_equal(fstat(fd, &st), 0);
+    size_t n = (size_t)st.st_size;
+    unsigned char *bytes = allocate(n);
+    assert_int_equal(pread(fd, bytes, n, 0), n);
+    for (at = bytes; (at = memmem(at, n - (size_t)(at - bytes), "EADB", 4)); at++) {
+        last = at;
+        if (!are_one)
+            memset(at + 14, 0x55, 4);
+    }
+    assert_non_null(last);
+    uint64_t address = htole64((uint64_t)(last - bytes));
+    unsigned char *super = memmem(bytes, n, "EASB", 4);
+    if (are_one) {
+        assert_non_null(super);
+        at = memmem(super, n - (size_t)(super - bytes), &address, sizeof(address));
+        assert_non_null(at);
+        for (at -= 8; memcmp(at, none, sizeof(none)) == 0; at -= 8)
+            memcpy(at, &address, sizeof(address));
+    }
+    assert_int_equal(pwrite(fd, bytes, n, 0), n);
+    assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
+    free(bytes);
+    close(fd);
+}
+
+/* Where data blocks of an extensible array say that they are libhdf5 does not look, and one may be in other places, but
+ * not in very many. */
+static void test_blocks_elsewhere(void **state)
+{
+    (void)state;
+    static const hsize_t few[] = {0, 30, 70, 3000}, far = 67076084;
+    const struct grid grid = {"that grows", false, 1, {67076090}, {UNLIMITED}, {1}};
+    struct opened opened;
+    struct why why = {""};
+    size_t n = 0;
+    make_dense("elsewhere.h5", &grid, few, COUNT(few));
+    move_blocks("elsewhere.h5", false);
+    checksums_are_right = true;
+    assert_int_equal(open_index("elsewhere.h5", header_of("elsewhere.h5", "x"), &opened, &why), 0);
+    assert_int_equal(index_iterate(opened.index, count_chunk, &n, &why), 0);
+    assert_int_equal(n, COUNT(few));
+    close_index(&opened);
+    make_dense("elsewhere.h5", &grid, &far, 1);
+    move_blocks("elsewhere.h5", true);
+    assert_int_equal(open_index("elsewhere.h5", header_of("elsewhere.h5", "x"), &opened, &why), 0);
+    assert_int_equal(index_iterate(opened.index, count_chunk, &n, &why), -EILSEQ);
+    assert_non_null(strstr(why.text, "its offset is that of another"));
+    close_index(&opened);
+    checksums_are_right = false;
+}
+
 /* Places in which there is nothing take time, too. */
 static void test_walks_are_interrupted(void **state)
 {
@@ -396,5 +462,6 @@ TEST_MAIN(cmocka_unit_test_setup(test_dense, quiet),
           cmocka_unit_test_setup(test_paged_data_block, quiet),
           cmocka_unit_test_setup(test_sparse, quiet),
           cmocka_unit_test_setup(test_large_blocks, quiet),
+          cmocka_unit_test_setup(test_blocks_elsewhere, quiet),
           cmocka_unit_test_setup(test_walks_are_interrupted, quiet),
           cmocka_unit_test_setup(test_large_pages, quiet))

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <syslog.h>
 
+#include "cache/cache.h"
 #include "dataset/sequences.h"
 #include "format/structure.h"
 #include "selection/selection.h"
@@ -832,15 +834,15 @@ static void what_elements_lead_to_has_a_limit(void **state)
     assert_int_equal(runs_append(&selection.runs, 0, 3), 0);
     void *out = NULL;
     sfs_set_interrupt(count_asked, &asked);
-    assert_int_equal(sequences_read_selected(dataset, &selection, all, &out), 0);
+    assert_int_equal(sequences_read_selected(dataset, &selection, all, NULL, &out), 0);
     assert_true(asked >= 2); /* once for the chunk, and for a MiB of bytes */
     sfs_set_interrupt(NULL, NULL);
     read = out;
     assert_int_equal(read[2].n, 3);
     assert_memory_equal(read[0].elements, elements, MANY * sizeof(*elements));
     free(out);
-    assert_int_equal(sequences_read_selected(dataset, &selection, all - 1, &out), -EFBIG);
-    assert_int_equal(sequences_read_selected(dataset, &selection, 0, &out), -EFBIG);
+    assert_int_equal(sequences_read_selected(dataset, &selection, all - 1, NULL, &out), -EFBIG);
+    assert_int_equal(sequences_read_selected(dataset, &selection, 0, NULL, &out), -EFBIG);
     assert_int_equal(sfs_read_parts(dataset, SFS_SEQUENCES, 0, 3, all, &bytes, &n), 0);
     assert_int_equal(n, all);
     free(bytes);
@@ -852,8 +854,67 @@ static void what_elements_lead_to_has_a_limit(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static void drop_line(int level, const char *said)
+{
+    (void)level;
+    (void)said;
+}
+
+/* Many elements can be read in pieces where they are too much together. */
+static void memory_of_what_elements_lead_to_is_counted(void **state)
+{
+    (void)state;
+    enum { MANY = 1 << 18, ALL = 4 };
+    const size_t size = MANY * sizeof(int32_t);
+    struct sfs_dataset *dataset;
+    struct sfs_file *file = create(&line, 0, &dataset);
+    struct cache *cache = dataset->file->cache;
+    struct selection all = {.values = ALL}, one = {.values = 1};
+    int32_t *elements = allocate(size);
+    size_t taken = 0, more = 0;
+    void *out, *other;
+    memset(elements, 1, size);
+    for (uint64_t i = 0; i < ALL; i++)
+        write_at(dataset, i, elements, MANY);
+    assert_int_equal(runs_append(&all.runs, 0, ALL), 0);
+    assert_int_equal(runs_append(&one.runs, 0, 1), 0);
+    sfs_set_log(drop_line, LOG_ERR);
+    cache_limit_chunks(cache, (ALL + 1) * size);
+    assert_int_equal(sequences_read_selected(dataset, &all, SIZE_MAX, &taken, &out), -EFBIG);
+    selection_memory_give_back(taken);
+    assert_int_equal(sequences_read_selected(dataset, &all, SIZE_MAX, NULL, &out), 0);
+    free(out);
+    taken = 0;
+    assert_int_equal(sequences_read_selected(dataset, &one, SIZE_MAX, &taken, &out), 0);
+    assert_in_range(taken, size, 2 * size);
+    selection_memory_give_back(taken);
+    free(out);
+    taken = 0;
+    cache_limit_chunks(cache, 2 * ALL * size);
+    assert_int_equal(sequences_read_selected(dataset, &all, SIZE_MAX, &taken, &out), 0);
+    assert_in_range(taken, ALL * size, 2 * ALL * size);
+    assert_int_equal(sequences_read_selected(dataset, &all, SIZE_MAX, &more, &other), -ENOMEM);
+    selection_memory_give_back(more);
+    selection_memory_give_back(taken);
+    free(out);
+    more = 0;
+    assert_int_equal(sequences_read_selected(dataset, &all, SIZE_MAX, &more, &other), 0);
+    const struct sfs_sequence *read = other;
+    for (size_t i = 0; i < ALL; i++)
+        assert_memory_equal(read[i].elements, elements, size);
+    selection_memory_give_back(more);
+    free(other);
+    sfs_set_log(NULL, LOG_ERR);
+    selection_free(&all);
+    selection_free(&one);
+    free(elements);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
           cmocka_unit_test(what_elements_lead_to_has_a_limit),
+          cmocka_unit_test(memory_of_what_elements_lead_to_is_counted),
           cmocka_unit_test(what_the_prototype_has_written_is_written_over),
           cmocka_unit_test(what_is_flushed_stays), cmocka_unit_test(what_is_unfinished_is_left_out),
           cmocka_unit_test(a_damaged_chunk_is_not_written),

@@ -11,6 +11,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "common/result_limit.h"
 #include "selection/selection.h"
 #include "sparsefs/sparsefs.h"
 
@@ -351,4 +352,52 @@ static void damage_is_told_once(void **state)
     model_free(&model);
 }
 
-TEST_MAIN(cmocka_unit_test(what_is_written_is_read_back), cmocka_unit_test(damage_is_told_once))
+struct asked {
+    size_t bytes[3];
+    size_t n;
+};
+
+static bool note_asked(void *context, size_t n)
+{
+    struct asked *asked = context;
+    assert_true(asked->n < 3);
+    asked->bytes[asked->n++] = n;
+    return true;
+}
+
+/* What bands of a frame would take is given back before its runs are found: of chunks that were changed the index does
+ * not know how much of them is defined. */
+static void what_was_not_encoded_takes_nothing(void **state)
+{
+    (void)state;
+    static const struct kind bands = {3, {2, 24, 31}, {2, 24, 31}, {1, 8, 31}};
+    const struct sfs_slab frame = {.rank = 3, .count = {1, 24, 31}};
+    struct sfs_dataset *dataset;
+    struct sfs_defined defined;
+    struct asked asked = {0};
+    struct model model;
+    void *encoded;
+    size_t n;
+    struct sfs_file *file = create(&bands, 0, 0, &dataset);
+    model_init(&model, bands.rank, bands.dims);
+    for (int i = 0; i < 40; i++)
+        write_some(dataset, &model);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_erase(dataset, &(struct sfs_slab){3, {0, 0, 0}, {1, 2, 31}}), 0);
+    result_limit_begin(note_asked, &asked);
+    assert_int_equal(sfs_encode_defined(dataset, &frame, 2, &encoded, &n), 0);
+    result_limit_end();
+    assert_int_equal(asked.n, 3);
+    assert_int_equal(asked.bytes[1], 0);
+    assert_true(asked.bytes[0] > asked.bytes[2] && asked.bytes[2] >= n);
+    free(encoded);
+    assert_int_equal(sfs_get_defined(dataset, &frame, &defined), 0);
+    check_encoded(dataset, &frame, &defined);
+    sfs_defined_free(&defined);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    model_free(&model);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_written_is_read_back), cmocka_unit_test(damage_is_told_once),
+          cmocka_unit_test(what_was_not_encoded_takes_nothing))

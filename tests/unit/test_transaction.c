@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "hdf5/worker/transaction.h"
 #include "store/store.h"
@@ -227,7 +228,15 @@ static int claim(void *context)
 {
     struct claimer *claimer = context;
     claimer->calls++;
+    if (interrupt_check() < 0)
+        return -EINTR;
     return claimer->error ? claimer->error : store_claim(claimer->store, 1000, 3000);
+}
+
+static bool wants_to_end(void *context)
+{
+    (void)context;
+    return true;
 }
 
 /* By the end of the call somebody else may have found it to be his. */
@@ -237,7 +246,10 @@ static void test_claimed_after_it_was_written(void **state)
     struct claimer claimer = {.store = fixture->store};
     store_set_claimer(fixture->store, claim, &claimer);
     assert_int_equal(transaction_write(fixture->transaction, 999, "x", 1), 0);
+    sfs_set_interrupt(wants_to_end,
+                      NULL); /* libhdf5 has made the change: it is not dropped at once */
     assert_int_equal(transaction_check(fixture->transaction), 0);
+    sfs_set_interrupt(NULL, NULL);
     transaction_take(fixture->transaction);
     expect_bytes(fixture, 999, "xa");
     assert_int_equal(claimer.calls, 1);

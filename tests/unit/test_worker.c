@@ -1286,6 +1286,30 @@ static void test_one_that_hangs_is_ended(void **state)
     assert_true(log_errors() > before);
 }
 
+/* The time of calls of a file of which many hang: here of 10 s each. */
+static void test_there_is_less_time_for_a_file_that_takes_all_of_it(void **state)
+{
+    (void)state;
+    const uint64_t second = 1000000000, all = 10 * second;
+    struct patience patience = {0};
+    uint64_t together = 0;
+    for (int i = 0; i < 60; i++) {
+        assert_int_equal(patience_time(&patience, second / 2), second / 2);
+        together += patience_time(&patience, all);
+        assert_true(patience_fail(&patience) == (i + 1 == PATIENCE_FAILURES));
+        patience_answer(&patience); /* some that are sound do not make up for it */
+    }
+    assert_in_range(together, 60 * second, 100 * second);
+    assert_int_equal(patience_time(&patience, all), second);
+    for (int i = 0; i < PATIENCE_ANSWERS; i++)
+        patience_answer(&patience);
+    for (int i = 0; i < PATIENCE_FAILURES; i++) {
+        assert_int_equal(patience_time(&patience, all), all);
+        (void)patience_fail(&patience);
+    }
+    assert_int_equal(patience_time(&patience, all), all / 2);
+}
+
 /* That it is killed then is nobody else's doing. */
 static void test_one_that_leaves_is_to_blame(void **state)
 {
@@ -1816,6 +1840,32 @@ static void test_one_that_dies_of_what_it_was_told(void **state)
     store_close(store);
 }
 
+/* The process of its file has opened it before, in its own time. */
+static void test_the_last_that_hung_had_less_time(void **state)
+{
+    (void)state;
+    struct store *store = a_store();
+    struct client *client;
+    uint64_t root;
+    assert_int_equal(client_create(store, PATIENT, &client), 0);
+    client_lock(client);
+    assert_int_equal(client_start(client, &root), 0);
+    client_unlock(client);
+    client->timeout = 1500000000;
+    client->patience.failures = PATIENCE_FAILURES - 1;
+    assert_int_equal(ask_client(client, HANGS), -EIO);
+    assert_non_null(strstr(hdf5_error(), "did not answer for 1.5 s"));
+    assert_true(client->said_impatient);
+    client->timeout = PATIENT;
+    client->patience.failures = 64;
+    assert_int_equal(ask_client(client, HANGS), -EIO);
+    assert_non_null(strstr(hdf5_error(), "did not answer for 1.0 s"));
+    client->patience = (struct patience){0};
+    assert_int_equal(ask_client(client, SOUND), 0);
+    client_destroy(client);
+    store_close(store);
+}
+
 static pid_t only_child(pid_t parent)
 {
     char path[64], text[64] = "";
@@ -2089,6 +2139,7 @@ static int all_tests(void)
         cmocka_unit_test(test_it_has_not_the_secret_of_tables),
         cmocka_unit_test(test_one_that_hangs_is_ended),
         cmocka_unit_test(test_one_that_has_no_processor_is_waited_for),
+        cmocka_unit_test(test_there_is_less_time_for_a_file_that_takes_all_of_it),
         cmocka_unit_test(test_one_that_leaves_is_to_blame),
         cmocka_unit_test(test_one_that_never_stops_is_ended),
         cmocka_unit_test(test_lies_are_refused),
@@ -2109,6 +2160,7 @@ static int all_tests(void)
         cmocka_unit_test(test_lies_about_several),
         cmocka_unit_test(test_large_messages_are_not_kept),
         cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
+        cmocka_unit_test(test_the_last_that_hung_had_less_time),
         cmocka_unit_test(test_text_comes_with_the_description),
         cmocka_unit_test(test_one_that_forgets_is_to_blame),
         cmocka_unit_test(test_one_that_forgets_slowly_is_ended),

@@ -120,7 +120,7 @@ bool client_bury(struct client *client, enum worker_call call, uint64_t object, 
     char how[128], line[512], place[96] = "";
     const struct worker_end end = end_worker(client, error == -EPIPE ? WORKER_PATIENCE : 0);
     bool is_killed = client_was_killed(error, &end);
-    client_say_end(error, &end, client->timeout, how, sizeof(how));
+    client_say_end(error, &end, client->given, how, sizeof(how));
     if (client->store && call != WORKER_OPEN && call != WORKER_RENEW)
         snprintf(place, sizeof(place), " of the object at address %" PRIu64 "%s", object,
                  call == WORKER_SEVERAL ? " or one listed behind it" : "");

@@ -76,7 +76,9 @@ static uint64_t time_left(const struct client *client)
 {
     uint64_t most = CLIENT_MOST_TIMES * client->timeout;
     uint64_t left = client->spent < most ? most - client->spent : 0;
-    return client->asks_as_one && left < client->timeout ? left : client->timeout;
+    uint64_t time = client_is_impatient(client) ? patience_time(&client->patience, client->timeout)
+                                                : client->timeout;
+    return client->asks_as_one && left < time ? left : time;
 }
 
 void client_begin_time(struct client *client, uint64_t nanos)

@@ -9,6 +9,7 @@
 #include "common/why.h"
 #include "hdf5/local.h"
 #include "hdf5/worker/client.h"
+#include "hdf5/worker/patience.h"
 #include "hdf5/worker/transaction.h"
 
 #define CLIENT_MOST_OTHERS 256 /* files that a worker may have open besides its own */
@@ -44,7 +45,9 @@ struct client {
     pthread_mutex_t lock; /* guards what follows */
     struct store *store;
     uint64_t timeout; /* nanoseconds */
-    int socket;       /* -1: no worker runs */
+    struct patience patience;
+    bool said_impatient;
+    int socket; /* -1: no worker runs */
     pid_t pid;
     uint64_t empty_bytes; /* its address space when it had opened the file */
     unsigned starts;
@@ -99,6 +102,14 @@ static inline bool client_is_opening(const struct client *client)
 static inline bool client_is_changing(const struct client *client)
 {
     return client->call >= WORKER_FIRST_CHANGE;
+}
+
+/* Whether the call that is under way has less time after others had too little: not where more than an object is lost
+ * without an answer, nor where that would be the fault of other files. */
+static inline bool client_is_impatient(const struct client *client)
+{
+    return client->store && !client_is_changing(client) && !client_is_opening(client) &&
+           client->call != WORKER_RENEW;
 }
 
 /* ---- client_start.c ---- */

@@ -19,6 +19,22 @@ static void lose(struct client *client)
                   store_path(client->store));
 }
 
+/* What others learn of how a call has ended. */
+static void note_patience(struct client *client, int error, bool is_lost)
+{
+    if (!client_is_impatient(client))
+        return;
+    if (!is_lost && error != -EINTR)
+        patience_answer(&client->patience);
+    if (!is_lost || error != -ETIMEDOUT || !patience_fail(&client->patience) ||
+        client->said_impatient)
+        return;
+    client->said_impatient = true;
+    log_warning("%s: libhdf5 has not answered in time %d times: it has less time now, until it has "
+                "answered %d times in a row",
+                store_path(client->store), PATIENCE_FAILURES, PATIENCE_ANSWERS);
+}
+
 /* One try; -EPIPE: the worker has ended. */
 static int try_once(struct client *client, enum worker_call call, uint64_t object,
                     const struct wire *request, struct cursor *results, bool *is_started)
@@ -29,6 +45,7 @@ static int try_once(struct client *client, enum worker_call call, uint64_t objec
     if (error)
         return error;
     error = client_exchange(client, call, request, results, &is_lost);
+    note_patience(client, error, is_lost);
     if (!is_lost)
         return error;
     if (client_bury(client, call, object, error))

@@ -98,7 +98,7 @@ static void collect_owed(struct client *client)
         return;
     client->is_owed = false;
     client->call = client->owed_call;
-    client_begin_time(client, client->timeout);
+    client_begin_time(client, client->given);
     int error = client_receive_reply(client, &results, &is_lost);
     if (is_lost && error == -EINTR)
         client_end_worker(client);

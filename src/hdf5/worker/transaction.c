@@ -9,6 +9,7 @@
 
 #include "common/growing_array.h"
 #include "common/hash.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "store/store.h"
 
@@ -330,6 +331,7 @@ static int check_piece(struct transaction *transaction, uint64_t address,
 int transaction_check(struct transaction *transaction)
 {
     struct page *page, *next;
+    INTERRUPTED_LATE(); /* libhdf5 has done its work, which is not to be in vain at once */
     int error = store_let_claim(transaction->store);
     HASH_ITER (hh, transaction->pages, page, next) {
         if (!error)

@@ -34,7 +34,7 @@ int transaction_free(struct transaction *transaction, uint64_t address, uint64_t
 bool transaction_is_empty(const struct transaction *transaction);
 
 /* Whether all that was written may be taken now: others may have claimed space since (store.h).
- * -EACCES, which is logged; errors of store_let_claim. */
+ * -EACCES, which is logged; errors of store_let_claim, of which -EINTR comes late (interrupt.h). */
 int transaction_check(struct transaction *transaction);
 
 /* All of it is the store's, or none. What the store cannot take for want of memory, or because it
