@@ -290,9 +290,8 @@ int sequences_read(struct sfs_dataset *dataset, const struct hdf5_parts *wanted,
 struct collection {
     struct reading reading;
     const uint64_t *order; /* of the selection, or NULL */
-    size_t count;          /* of elements, */
-    char *
-        elements; /* whose slots lead into n bytes from head on, counted from there; room bytes in all */
+    size_t count;          /* of elements */
+    char *elements; /* room bytes; their slots lead into n bytes behind head, from there on */
     size_t head, n, room;
     size_t stored,
         most; /* bytes of what slots led to so far, as it is stored, and how many there may be */

@@ -16,8 +16,7 @@ struct virtual_part {
     struct sfs_dataset *dataset; /* NULL: it is missing, and reads as the fill value */
     struct call file_call;       /* of part_try_begin */
     struct translation translation;
-    bool
-        is_in_order; /* the source is read as if it had the form of what is shown: its box is one of that */
+    bool is_in_order; /* the source is read as if it had the form of what is shown */
     struct hdf5_axis shown[SFS_MAX_RANK], all[SFS_MAX_RANK]; /* where they are not the mapping's */
 };
 

@@ -7,15 +7,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PATIENCE_FAILURES 3   /* that have all of their time */
-#define PATIENCE_ANSWERS  256 /* in a row, after which it is as at first */
-#define PATIENCE_LEAST                                                                             \
-    UINT64_C(1000000000) /* nanoseconds that there are in any case, if no fewer are given */
+#define PATIENCE_FAILURES 3                    /* that have all of their time */
+#define PATIENCE_ANSWERS  256                  /* in a row, after which it is as at first */
+#define PATIENCE_LEAST    UINT64_C(1000000000) /* nanoseconds, or all, if these are fewer */
 
 struct patience {
-    unsigned
-        failures; /* calls that have ended for want of time; no more are counted than make a difference */
-    unsigned answers; /* in a row, since the last of them */
+    unsigned failures; /* calls that have ended for want of time, as far as it makes a difference */
+    unsigned answers;  /* in a row, since the last of them */
 };
 
 /* Nanoseconds of a call that has `all` otherwise: half as many after each further failure. */
