@@ -137,6 +137,13 @@ int interrupt_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
     return interrupt_check();
 }
 
+int interrupt_wait_monotonic(pthread_cond_t *condition, pthread_mutex_t *mutex)
+{
+    const struct timespec time = clock_in(LOOK_NANOS);
+    (void)pthread_cond_timedwait(condition, mutex, &time);
+    return interrupt_check();
+}
+
 static int lock_until_interrupted(pthread_rwlock_t *lock,
                                   int (*timed)(pthread_rwlock_t *lock, const struct timespec *time))
 {

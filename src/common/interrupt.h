@@ -16,8 +16,12 @@ int interrupt_lock(pthread_mutex_t *mutex);
 int interrupt_rdlock(pthread_rwlock_t *lock);
 int interrupt_wrlock(pthread_rwlock_t *lock);
 
-/* Waits for a condition, or some milliseconds: the caller checks again then. -EINTR. */
+/* Waits for a condition that pthread_cond_init has made as it does without attributes, or some milliseconds: the caller
+ * checks again then. -EINTR. */
 int interrupt_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
+
+/* The same of a condition that clock_init_condition has made. */
+int interrupt_wait_monotonic(pthread_cond_t *condition, pthread_mutex_t *mutex);
 
 /* Take locks that others may hold for long, whatever the caller wants; but it is asked, so that it learns that this
  * takes long. */
@@ -50,7 +54,7 @@ void interrupt_limit_begin(uint64_t nanos);
 bool interrupt_limit_end(void);
 
 /* To the end of the block this thread is not interrupted, but asked, so that it learns that this takes long: what was
- * changed in part is undone. */
+ * changed in part is undone, what was changed is looked at, or others wait for the same. */
 #define UNINTERRUPTED()                                                                            \
     __attribute__((cleanup(interrupt_ignore_end), unused)) bool ignored_before =                   \
         interrupt_ignore_begin()

@@ -18,7 +18,7 @@
 
 static int refused(const struct sfs_file *file, const char *path, int error, const char *why)
 {
-    if (error != -ENOMEM && error != STORE_MOVED)
+    if (error != -ENOMEM && error != -EINTR && error != STORE_MOVED)
         log_error("%s: %s: cannot create it: %s", sfs_path(file), path, why);
     return error == -EILSEQ || error == -EIO ? -EIO : error;
 }

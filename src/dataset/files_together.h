@@ -3,6 +3,8 @@
 #ifndef SPARSEFS_DATASET_FILES_TOGETHER_H
 #define SPARSEFS_DATASET_FILES_TOGETHER_H
 
+#include <sys/stat.h>
+
 #include "common/why.h"
 #include "sparsefs/sparsefs.h"
 
@@ -44,6 +46,9 @@ bool together_is_outdated(const struct sfs_file *file);
  * has none, and does not name a place for them. What is doubtful, or cannot be read, is true:
  * opening it finds out, and logs why. */
 bool together_may_have_attributes(int fd, const char *path);
+
+/* The file that sfs_open_linked (is_free) or sfs_open_beneath would open, which is not opened: errors of finding it. */
+int file_stat_linked(struct sfs_file *from, bool is_free, const char *name, struct stat *st);
 
 /* Bytes of memory that an open dataset takes by what describes it: names, datatype, fill value, mappings and their
  * sources, the list of files with its elements; of a sparse one its header and index, if they are large. */

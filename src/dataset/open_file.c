@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/thread.h"
+#include "dataset/files_together.h"
 #include "dataset/private.h"
 #include "dataset/virtual_sources.h"
 #include "filter/filter.h"
@@ -280,6 +281,17 @@ int file_open_source(struct sfs_file *from, const struct store_found *found,
     if (!error)
         (*file)->sources = sources;
     return error;
+}
+
+int file_stat_linked(struct sfs_file *from, bool is_free, const char *name, struct stat *st)
+{
+    struct store_found found;
+    int error = store_find(from->store, is_free ? STORE_ANY_LINK : STORE_LINK, name, &found);
+    if (error)
+        return error;
+    *st = found.st;
+    store_found_free(&found);
+    return 0;
 }
 
 static int open_link(struct sfs_file *from, enum store_lead lead, const char *name,

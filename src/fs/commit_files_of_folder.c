@@ -139,9 +139,10 @@ void mount_wait_for_commits(struct mount *mount)
     pthread_mutex_unlock(&mount->committing_lock);
 }
 
+/* A commit that takes longer than an interval holds up none of other files. */
 static int commit_in_background(void *context, struct mounted_file *file)
 {
-    if (!file->commits)
+    if (!file->commits || atomic_load(&file->is_committed))
         return 0;
     if (commits_try_in_background(file->commits))
         note_committed(context, file);

@@ -211,7 +211,8 @@ bool mounted_keeps_pages(struct mounted_file *file, const struct stat *st)
     return atomic_exchange(&file->pages, now) == now && now;
 }
 
-/* ---- Opening and closing: the lock must be held, and is dropped meanwhile ---- */
+/* ---- Opening and closing: the lock must be held, and is dropped meanwhile. Others may wait for that, too: it is not
+ * interrupted for one of them. ---- */
 
 /* Of one that was never open before: whatever is in it by now is what is opened. */
 static int open_file(const struct mounted_file *file, struct stat *st, struct sfs_file **out)
@@ -250,6 +251,7 @@ static int open_locked(struct mounted_file *file, struct stat *st, struct sfs_fi
 
 static int begin_file(struct mounted_file *file)
 {
+    UNINTERRUPTED();
     struct mounted_files *files = file->files;
     struct stat st = {0};
     struct sfs_file *opened = NULL;
@@ -315,6 +317,7 @@ static void count_closed(struct mounted_files *files, const struct sfs_statistic
  * be, as the file was removed or replaced; the error. */
 static int end_file(struct mounted_file *file, bool may_stay)
 {
+    UNINTERRUPTED();
     struct mounted_files *files = file->files;
     struct sfs_statistics last;
     struct stat st = file->st;
@@ -394,7 +397,7 @@ static int make_room(struct mounted_files *files, const struct timespec *deadlin
     else if (lasting >= files->most)
         return pthread_cond_timedwait(&files->changed, &files->lock, deadline) ? -ENFILE : 0;
     else
-        return interrupt_wait(&files->changed, &files->lock);
+        return interrupt_wait_monotonic(&files->changed, &files->lock);
     return 0;
 }
 
@@ -422,11 +425,11 @@ int mounted_use(struct mounted_file *file, bool is_handle)
     pthread_mutex_lock(&files->lock);
     while (!error && (file->is_busy || !file->file)) {
         if (file->is_busy)
-            error = interrupt_wait(&files->changed, &files->lock);
+            error = interrupt_wait_monotonic(&files->changed, &files->lock);
         else if (file->error)
             error = file->error;
         else if ((other = find_same(file)) && other->is_busy)
-            error = interrupt_wait(&files->changed, &files->lock);
+            error = interrupt_wait_monotonic(&files->changed, &files->lock);
         else if (other)
             close_file(other, true);
         else if (files->n_open >= files->most)

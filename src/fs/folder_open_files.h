@@ -131,7 +131,7 @@ bool mounted_keeps_pages(struct mounted_file *file, const struct stat *st);
 /* It is open until mounted_put; what is not a folder's is that anyway. is_handle: for longer than a
  * request. -ESTALE: it is another file now; -ENFILE: there are handles, or changes that cannot be
  * committed, of as many as can be open; -EIO: it is no HDF5 file, of which the log says more;
- * errors of sfs_open. */
+ * -EINTR: others were waited for (interrupt.h); errors of sfs_open. */
 int mounted_use(struct mounted_file *file, bool is_handle);
 void mounted_put(struct mounted_file *file, bool is_handle);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/interrupt.h"
 #include "fs/mount.h"
 #include "fs/refusal.h"
 
@@ -26,8 +27,10 @@ static void put_node(fuse_req_t request, const struct node *node)
 }
 
 /* What is waited for may take the serving of other requests. */
-static int use(const struct mount *mount, struct mounted_file *file)
+static int use(fuse_req_t request, enum request_kind kind, struct mounted_file *file)
 {
+    INTERRUPTIBLE(request, kind);
+    const struct mount *mount = fuse_req_userdata(request);
     loop_begin_wait(mount->loop);
     int error = mounted_use(file, false);
     loop_end_wait(mount->loop);
@@ -36,19 +39,24 @@ static int use(const struct mount *mount, struct mounted_file *file)
 
 /* The file that is used by a request on an inode; NULL: none, because nothing of one is wanted, or
  * because that was answered with the error. */
-static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root,
-                  struct mounted_file **file)
+static bool begin_of_kind(fuse_req_t request, enum request_kind kind, fuse_ino_t number,
+                          bool is_of_root, struct mounted_file **file)
 {
-    struct mount *mount = fuse_req_userdata(request);
     const struct node *node = node_of(request, number);
     bool is_wanted = node && (!node_is_of_folder(node) ||
                               (is_of_root && node_is_top(node) && node->type == NODE_GROUP));
     *file = is_wanted ? node->mounted : NULL;
-    int error = is_wanted ? use(mount, *file) : 0;
+    int error = is_wanted ? use(request, kind, *file) : 0;
     put_node(request, node);
     if (error)
         answer_error(request, error);
     return !error;
+}
+
+static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root,
+                  struct mounted_file **file)
+{
+    return begin_of_kind(request, REQUEST_LOOKS, number, is_of_root, file);
 }
 
 /* The same of one that changes something, which is refused where that is the folder's. */
@@ -63,7 +71,7 @@ static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_f
     put_node(request, node);
     if (error)
         answer_error(request, error);
-    return !error && begin(request, number, true, file);
+    return !error && begin_of_kind(request, REQUEST_CHANGES, number, true, file);
 }
 
 static void end(struct mounted_file *file)

@@ -174,10 +174,11 @@ static void look_at_acl(const struct folder *folder, int found, struct stat *st)
 
 /* ---- Finding ---- */
 
-/* Without asking a file system. */
-static int look_at(int fd, struct statx *st)
+/* Without asking a file system. Nothing is wanted (mask 0): a FUSE that is not for this user says its device only then,
+ * and no type. */
+static int look_at(int fd, unsigned mask, struct statx *st)
 {
-    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, st) < 0 ? -errno : 0;
+    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, mask, st) < 0 ? -errno : 0;
 }
 
 /* Whether what was found in a directory is on another device because something is mounted there; also if that cannot be
@@ -187,7 +188,7 @@ static bool is_mounted_there(int directory, const struct statx *st)
     struct statx above;
     if (st->stx_attributes_mask & STATX_ATTR_MOUNT_ROOT)
         return st->stx_attributes & STATX_ATTR_MOUNT_ROOT;
-    return look_at(directory, &above) < 0 || above.stx_dev_major != st->stx_dev_major ||
+    return look_at(directory, 0, &above) < 0 || above.stx_dev_major != st->stx_dev_major ||
            above.stx_dev_minor != st->stx_dev_minor;
 }
 
@@ -196,16 +197,18 @@ static bool is_mounted_there(int directory, const struct statx *st)
 static int check_found(const struct folder *folder, int directory, int fd)
 {
     struct statx st;
-    int error = look_at(fd, &st);
+    int refused = look_at(fd, STATX_TYPE, &st);
+    int error = refused == -EACCES ? look_at(fd, 0, &st) : refused;
     if (error)
         return error;
-    if (!S_ISDIR(st.stx_mode) && !S_ISREG(st.stx_mode) && !S_ISLNK(st.stx_mode))
-        return -ENOENT;
     bool is_other = makedev(st.stx_dev_major, st.stx_dev_minor) != folder->device;
     int is_silent = is_other && is_mounted_there(directory, &st)
                         ? mounts_may_be_silent(st.stx_dev_major, st.stx_dev_minor)
                         : 0;
-    return is_silent > 0 ? -ENOENT : is_silent;
+    if (is_silent || refused)
+        return is_silent > 0 ? -ENOENT : is_silent < 0 ? is_silent : refused;
+    bool is_shown = S_ISDIR(st.stx_mode) || S_ISREG(st.stx_mode) || S_ISLNK(st.stx_mode);
+    return is_shown ? 0 : -ENOENT;
 }
 
 static int step(const struct folder *folder, int directory, const char *name)

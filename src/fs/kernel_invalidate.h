@@ -24,9 +24,9 @@
  *     that, all by one worker: a READ of them that holds pages may take as long as other files. A WRITE or truncation
  *     does not wait for it.
  *   - Closing and syncing hold no pages: they are answered when everything queued before is done,
- *     and so is opening a view, but for what other datasets show if it shows nothing of others. So after a close, a
- *     sync or an open no outdated content is seen, but for a moment the attributes of an inode that is new to the
- *     kernel (kernel_missed.h).
+ *     and so is opening a view, but for what other datasets show if it shows nothing of others, or closing what
+ *     was only read. So after a close, a sync or an open no outdated content is seen, but for a moment the
+ *     attributes of an inode that is new to the kernel (kernel_missed.h).
  *   - Closing a file with something staged (staged_writes.h) is answered when the kernel was told of
  *     all other views and none was looked at meanwhile; otherwise it is told again.
  *   - No answer is delayed longer than a second, that of a truncation two, that of such a close
@@ -105,7 +105,8 @@ struct answer {
     struct fuse_entry_param entry; /* ANSWER_ENTRY, ANSWER_CREATED */
     struct fuse_file_info info;    /* ANSWER_OPENED, ANSWER_CREATED: its file is put if the request
                                       was interrupted */
-    bool is_of_own;                /* ANSWER_OPENED: a view that shows nothing of other datasets */
+    bool is_of_own;                /* ANSWER_OPENED: a view that shows nothing of other datasets;
+                                      ANSWER_ERROR: a close of what was only read */
     struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
 };
 

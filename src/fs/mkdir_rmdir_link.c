@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/interrupt.h"
 #include "fs/escaped_names.h"
 #include "fs/interrupt.h"
 #include "fs/refusal.h"
@@ -60,10 +61,11 @@ static int make_group(struct mount *mount, const struct node *group, const char 
     return error;
 }
 
-/* Looks up a name that was made. */
+/* Looks up a name that was made, whoever waits for that: it is there. */
 static int entry_of(struct mount *mount, struct inode parent, const char *name,
                     struct fuse_entry_param *entry)
 {
+    UNINTERRUPTED();
     struct inode inode;
     bool is_new;
     int error = mount_lookup(mount, parent, name, &inode, &is_new);

@@ -565,6 +565,7 @@ void on_flush(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info
         answer.error = sfs_flush_error(file->views->dataset);
     if (atomic_exchange(&file->has_written, false))
         fresh_closed(mount_fresh(mount, file->node), file->fresh);
+    answer.is_of_own = !changed && !file->is_for_writing && !file->temporary;
     if (changed)
         open_file_frame_changed(mount, file, frames, request, &answer);
     else

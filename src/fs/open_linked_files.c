@@ -19,36 +19,38 @@ static size_t most_linked(void)
     return is_less ? (size_t)limit.rlim_cur / SHARE : NODES_MOST_LINKED;
 }
 
-/* Whether there may be another one. */
-static bool check_room(const struct nodes *nodes)
+/* There may be no other one. */
+static void tell_of_limit(const struct nodes *nodes)
 {
     static _Atomic uint64_t said;
-    if (nodes->n_linked < most_linked())
-        return true;
     if (log_is_due(&said))
         log_warning("%s: external links lead to %zu files, which are open until the mount ends: "
                     "further ones are "
                     "not followed; more than that only where more files can be open at a time "
                     "(ulimit -n), up to %d",
                     sfs_path(nodes->files->file), nodes->n_linked, NODES_MOST_LINKED);
-    return false;
 }
 
-/* Adds an open file, which is closed instead if it is mounted already. files_lock must be held. */
+/* One that is mounted already; NULL: none. files_lock must be held, here and below. */
+static struct mounted_file *find_file(const struct nodes *nodes, const struct stat *st)
+{
+    struct mounted_file *mounted = nodes->files;
+    while (mounted && (mounted->st.st_dev != st->st_dev || mounted->st.st_ino != st->st_ino))
+        mounted = mounted->next;
+    return mounted;
+}
+
+/* Adds an open file, which is closed instead if it is mounted already. */
 static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_file **out)
 {
     struct stat st;
     int error = sfs_stat(file, &st);
-    struct mounted_file *mounted;
-    for (mounted = nodes->files; mounted && !error; mounted = mounted->next) {
-        if (mounted->st.st_dev == st.st_dev && mounted->st.st_ino == st.st_ino) {
-            sfs_close(file);
-            *out = mounted;
-            return 0;
-        }
+    struct mounted_file *mounted = error ? NULL : find_file(nodes, &st);
+    if (mounted) {
+        sfs_close(file);
+        *out = mounted;
+        return 0;
     }
-    if (!error && !check_room(nodes))
-        error = -ENFILE;
     mounted = error ? NULL : mounted_new(NULL, "", &st);
     if (!mounted) {
         sfs_close(file);
@@ -62,17 +64,38 @@ static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_f
     return 0;
 }
 
+static int open_file(struct nodes *nodes, struct sfs_file *from, const char *name,
+                     struct mounted_file **out)
+{
+    struct sfs_file *file;
+    int error = nodes->external_links ? sfs_open_linked(from, name, &file)
+                                      : sfs_open_beneath(from, name, &file);
+    return error ? error : add_file(nodes, file, out);
+}
+
+/* Where there is no room none is opened, however often links to more of them are looked at. */
+static int find_mounted(const struct nodes *nodes, struct sfs_file *from, const char *name,
+                        struct mounted_file **out)
+{
+    struct stat st;
+    int error = file_stat_linked(from, nodes->external_links, name, &st);
+    if (error)
+        return error;
+    *out = find_file(nodes, &st);
+    if (*out)
+        return 0;
+    tell_of_limit(nodes);
+    return -ENFILE;
+}
+
 int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
                       struct mounted_file **out)
 {
-    struct sfs_file *file;
     int error = interrupt_lock(&nodes->files_lock); /* it is held while one is opened */
     if (error)
         return error;
-    error = nodes->external_links ? sfs_open_linked(from, name, &file)
-                                  : sfs_open_beneath(from, name, &file);
-    if (!error)
-        error = add_file(nodes, file, out);
+    error = nodes->n_linked < most_linked() ? open_file(nodes, from, name, out)
+                                            : find_mounted(nodes, from, name, out);
     pthread_mutex_unlock(&nodes->files_lock);
     return error;
 }

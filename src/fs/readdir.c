@@ -549,7 +549,7 @@ static void answer(struct mount *mount, const struct directory_read *read, const
 {
     uint32_t number = node->number;
     notify_begin_answer(mount->notify, look);
-    bool is_kept = look->has_old_names && mount_keeps_listings(mount);
+    bool is_kept = look->has_old_names && mount_keeps_listings(mount) && node->type != NODE_FOLDER;
     if (is_kept)
         node_hold(mount->nodes, number);
     if (look->is_old && read->plus)

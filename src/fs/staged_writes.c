@@ -13,8 +13,6 @@
 #include "fs/staged_private.h"
 #include "fs/staging_limit.h"
 
-#define LOOK_NANOS 50000000 /* between two checks whether who waits is interrupted */
-
 int staging_create(struct nodes *nodes, struct staging **out)
 {
     struct staging *staging = calloc(1, sizeof(*staging));
@@ -300,9 +298,7 @@ static int try_collected(struct staging *staging, struct staged *staged,
 
 int staging_wait(struct staging *staging)
 {
-    const struct timespec look = clock_in(LOOK_NANOS);
-    (void)pthread_cond_timedwait(&staging->changed, &staging->lock, &look);
-    return interrupt_check();
+    return interrupt_wait_monotonic(&staging->changed, &staging->lock);
 }
 
 /* The content of one that has failed is in use while a close decodes it again. -EINTR. */

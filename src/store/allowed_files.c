@@ -2,8 +2,8 @@
  *
  * What is found is judged, not the name that leads there: the way is walked part by part, with
  * descriptors that only say what they are, and the file at its end must lie in a folder that is
- * allowed. On the way no mount is entered that lies outside, or is one of sparsefs (path_walk.c). The folders
- * are those that were opened with the file, whatever has their names by now. */
+ * allowed. On the way no mount is entered that lies outside, is one of sparsefs, or may not answer (path_walk.c).
+ * The folders are those that were opened with the file, whatever has their names by now. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -111,7 +111,7 @@ static void add_own(struct folders *folders, const struct store *store)
 /* A folder that is named from the one of the store's name, by the rules for files there. */
 static void add_from(struct folders *folders, const struct folders *own, const char *name)
 {
-    struct walk walk = {.folders = own, .at = -1};
+    struct walk walk = {.folders = own, .trusts_users = true, .at = -1};
     int error = own->n > 0 ? path_walk(&walk, own->folder[0].fd, name) : -ENOENT;
     if (error && walk.at >= 0)
         close(walk.at);
@@ -287,7 +287,10 @@ struct search {
  * interrupted, and what Linux would not take for a path is none. */
 static int try_name(struct search *search, int from, const char *name, struct store_found *found)
 {
-    struct walk walk = {.folders = search->folders, .audiences = &search->audiences, .ends = true};
+    struct walk walk = {.folders = search->folders,
+                        .audiences = &search->audiences,
+                        .trusts_users = search->lead == STORE_ANY_LINK,
+                        .ends = true};
     if (strlen(name) >= PATH_MAX)
         return -ENAMETOOLONG;
     int error = path_walk(&walk, from, name);

@@ -166,7 +166,10 @@ static int check_entry(const struct walk *walk, int fd, const struct statx *st)
     if (error)
         return error;
     int is_sparsefs = mounts_is_sparsefs(st->stx_dev_major, st->stx_dev_minor);
-    return is_sparsefs > 0 ? -EDEADLK : is_sparsefs;
+    if (is_sparsefs || walk->trusts_users)
+        return is_sparsefs > 0 ? -EDEADLK : is_sparsefs;
+    int is_silent = mounts_may_be_silent(st->stx_dev_major, st->stx_dev_minor);
+    return is_silent > 0 ? -EXDEV : is_silent;
 }
 
 static int step(struct walk *walk, const char *part)

@@ -344,6 +344,7 @@ struct walk {
     const struct folders *folders;
     const struct audiences *audiences; /* who must be able to search all folders; NULL */
     bool is_straight;                  /* symbolic links are -ELOOP */
+    bool trusts_users;                 /* FUSEs that may not answer are entered (common/mounts.h) */
     bool ends;                         /* with -EINTR (interrupt.h), if that is wanted */
     int at;                            /* the current directory, and its device: */
     uint32_t major, minor;
@@ -353,9 +354,9 @@ struct walk {
 
 /* Walks a name from a folder, or from the root if it is absolute; from one of the folders, if it begins with one of
  * their names. Descriptors only say what they are; a mount is entered only below the folders, unless it is one of
- * sparsefs (-EDEADLK), and on the way to one: all others are -EXDEV. In a directory that the audience may not search
- * nothing is looked for (-EPERM). After an error walk->at is the last directory that was reached, or -1; the
- * caller closes it. Errors of openat(2), -ENOMEM. */
+ * sparsefs (-EDEADLK) or may not answer, and on the way to one: all others are -EXDEV. In a directory that the
+ * audience may not search nothing is looked for (-EPERM). After an error walk->at is the last directory that was
+ * reached, or -1; the caller closes it. Errors of openat(2), -ENOMEM. */
 int path_walk(struct walk *walk, int from, const char *name);
 
 /* free_space_note.c: reads the note of free space into `free`, if it is of the present state of the file, and

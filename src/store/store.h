@@ -244,9 +244,10 @@ int store_folder(const struct store *store);
  * looked for by an absolute name, then (but for raw data) by the last part of that: in the folders
  * that HDF5_VDS_PREFIX or HDF5_EXTFILE_PREFIX names, and beside the file. Whatever way leads there,
  * what is found is a regular file in one of these folders, in that of the file where all began, in
- * one that is allowed besides, or below these; and on no mount of sparsefs. All these are the folders that were opened
- * with the file. A way that leads through another mount, which is not one to these folders, is not followed: what is
- * there is not known then, and other ways are tried first. */
+ * one that is allowed besides, or below these; and on no mount of sparsefs, nor, but for STORE_ANY_LINK, of a user
+ * who is neither root nor this one with FUSE, unless one of these folders is on it. All these are the folders that were
+ * opened with the file. A way that leads through another mount, which is not one to these folders, is not followed:
+ * what is there is not known then, and other ways are tried first. */
 
 /* Who names it. */
 enum store_lead {

@@ -24,7 +24,7 @@ import pytest
 import files
 import sparse_files
 from compare import check_mount
-from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end
+from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end, wait_until
 from silent_fuse import silent
 from test_sparse import scattered
 
@@ -711,6 +711,41 @@ def test_no_signal_cuts_the_last_commit_short(mounts, slow, tmp_path, first):
     assert mount.wait() == 0
     assert frame_of(path, 1, tmp_path) == b"\1\2" * 4096
     subprocess.run([SPARSECTL, "check", path], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["by time", "by a sync"])
+def test_a_long_commit_does_not_hold_commits_of_other_files(mounts, tmp_path, asked):
+    """It takes longer than several intervals: the other files of the folder are committed meanwhile."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    disk = Failfs(folder / "slow", errno.EIO)
+    try:
+        create_on(disk, disk.path / "a.h5")
+        with h5py.File(folder / "b.h5", "w") as file:
+            file["d"] = np.zeros((2, 8, 16), "u1")
+            place = file["d"].id.get_offset()
+        mount = mounts(folder, "default", "commit_interval=1")
+        with open(mount / "slow/a.h5/x/frames/1.raw", "r+b", buffering=0) as frame, \
+                concurrent.futures.ThreadPoolExecutor() as pool:
+            frame.write(b"\1\2" * 4096)
+            os.fsync(frame.fileno())  # else it is left out at first
+            disk.hold("changes")
+            os.pwrite(frame.fileno(), b"\3\4" * 4096, 0)
+            synced = pool.submit(os.fsync, frame.fileno()) if asked else None
+            disk.wait_for_held()
+            try:
+                for value in (1, 2):
+                    content = bytes([value]) * 128
+                    (mount / "b.h5/d/frames/0.raw").write_bytes(content)
+                    wait_until(lambda: (folder / "b.h5").read_bytes()[place:place + 128] == content)
+                assert not synced or not synced.done()
+            finally:
+                disk.let_go()
+        assert not synced or synced.result() is None
+        mount.unmount()
+    finally:
+        disk.let_go()
+        disk.end()
 
 
 def test_no_signal_cuts_the_last_commit_of_a_daemon_short(slow, tmp_path):

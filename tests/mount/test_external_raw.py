@@ -11,8 +11,10 @@ import pytest
 
 import files
 from conftest import BUILD, START_SECONDS, let_in
+from forging_fuse import forging
 from silent_fuse import silent
 from test_disk_errors import Failfs
+from test_folder import NOBODY
 
 UNLIMITED = h5py.h5f.UNLIMITED
 
@@ -589,6 +591,18 @@ def test_a_folder_that_becomes_a_link(mounts, tmp_path, what):
         os.close(at)
 
 
+def refused_stacks(mount, *names):
+    """How many cannot be read."""
+    command = ["cat", *(mount / name / "stack.raw" for name in names)]
+    reading = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        said = reading.communicate(timeout=60)[1]  # only what waits for good takes so long
+    except subprocess.TimeoutExpired:
+        reading.kill()
+        mount.give_up()
+    return said.count("Input/output error")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount file systems")
 @pytest.mark.parametrize("external", [False, True])
 def test_what_does_not_answer_outside(mounts, tmp_path, external):
@@ -609,17 +623,39 @@ def test_what_does_not_answer_outside(mounts, tmp_path, external):
     with silent(tmp_path / "silent"):
         options = (f"external_files={tmp_path / 'other'}",) if external else ()
         mount = mounts(path, *options, expect_log=True)
-        command = ["cat", *(mount / f"{name}/stack.raw" for name in (*(f"d{i}" for i in range(5)), "virtual"))]
-        reading = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        try:
-            said = reading.communicate(timeout=60)[1]  # only what waits for good takes so long
-        except subprocess.TimeoutExpired:
-            reading.kill()
-            mount.give_up()
-        assert said.count("Input/output error") == 6
+        assert refused_stacks(mount, *(f"d{i}" for i in range(5)), "virtual") == 6
         assert os.readlink(mount / "link").startswith("external:")
         for i in range(5):
             is_refused(mount, "leads out", f"d{i}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount file systems")
+@pytest.mark.parametrize("for_all", [True, False])
+def test_what_another_user_has_mounted_beside_the_file(mounts, tmp_path, for_all):
+    """It need not answer: nobody asks it, unless it is allowed by name. Root's is asked."""
+    data, path = files.integers((2, 3, 4), "<u2"), tmp_path / "x.h5"
+    names = ["forged/x.raw", str(tmp_path / "silent/x.raw"), "silent"]
+    for i, name in enumerate(names):
+        make(path, [(name, 0, 48)], (2, 3, 4), name=f"d{i}")
+    with h5py.File(path, "a", libver="latest") as f:
+        f["link"] = h5py.ExternalLink("silent/x.h5", "/")
+        layout = h5py.VirtualLayout((2, 3, 4), "<u2")
+        layout[...] = h5py.VirtualSource("silent/x.h5", "d", (2, 3, 4))
+        f.create_virtual_dataset("virtual", layout)
+    with silent(tmp_path / "silent", user=NOBODY, for_all=for_all):
+        with forging(tmp_path / "forged", NOBODY, {"x.raw": data.tobytes()}):
+            mount = mounts(path, expect_log=True)
+            assert refused_stacks(mount, "d0", "d1", "d2", "virtual") == 4
+            assert os.readlink(mount / "link").startswith("external:")
+            is_refused(mount, "leads out", "d0")
+            mount.unmount()
+            mount = mounts(path, f"external_files={tmp_path / 'forged'}", expect_log=True)
+            assert refused_stacks(mount, "d0", "d1") == 1
+            mount.unmount()
+        with forging(tmp_path / "forged", 0, {"x.raw": data.tobytes()}):
+            mount = mounts(path, expect_log=True)
+            assert refused_stacks(mount, "d0", "d1") == 1
+            mount.unmount()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount file systems")

@@ -1,4 +1,5 @@
 """Every kind of datatype, layout, dataspace, group and file version, all views, against h5py."""
+import ctypes
 import errno
 import json
 import os
@@ -500,6 +501,7 @@ def test_external_links_to_very_many_files(mounts, tmp_path):
         f["own"] = values
         for i in range(n):
             f[f"link{i}"] = h5py.ExternalLink(f"{i}.h5", "data")
+        f["the first again"] = h5py.ExternalLink("0.h5", "data")
     mount = mounts(tmp_path / "master.h5", expect_log=True)
     resource.prlimit(mount.process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
     followed = [i for i in range(n) if not (mount / f"link{i}").is_symlink()]
@@ -507,6 +509,14 @@ def test_external_links_to_very_many_files(mounts, tmp_path):
     for name in ["own", *(f"link{i}" for i in followed)]:
         assert (mount / name / "frames/0.raw").read_bytes() == values.tobytes()
     assert "external links lead to 40 files" in mount.log()
+    libc = ctypes.CDLL(None)
+    events = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    assert libc.inotify_add_watch(events, os.fsencode(tmp_path / f"{n - 1}.h5"), 0x20) > 0  # IN_OPEN
+    assert (mount / f"link{n - 1}").is_symlink()
+    with pytest.raises(BlockingIOError):  # it is not opened to be closed again
+        os.read(events, 4096)
+    os.close(events)
+    assert (mount / "the first again/frames/0.raw").read_bytes() == values.tobytes()
 
 
 def test_changed_working_directory(mounts, tmp_path, monkeypatch):

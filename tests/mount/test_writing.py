@@ -1890,8 +1890,7 @@ def test_a_sync_that_waits_for_what_was_closed_is_interrupted(mounts, tmp_path, 
         file["beside"] = np.arange(10)
     mount = mounts(path, "rw,threads=2,cache_size=16M", expect_log=True)
     os.close(os.open(mount / "d/frames/0.raw", os.O_WRONLY | os.O_TRUNC))
-    while json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_encoded"] == 0:  # it is being applied
-        pass
+    wait_until(lambda: json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_encoded"] > 0)  # it is applied
     directory = os.open(mount.root, os.O_RDONLY)
     process = subprocess.Popen(["python3", "-c", "import os; os.fsync(0)"], stdin=directory, stderr=subprocess.DEVNULL)
     os.close(directory)
@@ -1923,8 +1922,7 @@ def test_a_sync_tells_what_was_lost_and_commits_the_rest(mounts, tmp_path):
     mount = mounts(path, "rw,threads=2,cache_size=16M,commit_interval=0", expect_log=True)
     (mount / "beside/frames/1.raw").write_bytes(bytes(range(10)))
     os.close(os.open(mount / "d/frames/0.raw", os.O_WRONLY | os.O_TRUNC))
-    while json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_encoded"] == 0:  # it is being applied
-        pass
+    wait_until(lambda: json.loads((mount / ".sparsefs/stats.json").read_text())["chunks_encoded"] > 0)  # it is applied
     directory = os.open(mount.root, os.O_RDONLY)
     with refused(errno.EIO):
         os.fsync(directory)

@@ -90,11 +90,12 @@ static int settle_and_share(struct commits *commits)
     return error;
 }
 
-/* False: it would wait. */
+/* False: it would wait, for who holds commits, or for the store, which others commit. */
 static bool begin_at_once(struct commits *commits)
 {
     pthread_mutex_lock(&commits->lock);
-    bool begins = !commits->is_held && (commits->holding == 0 || commits->was_held);
+    bool begins = commits->committing == 0 && !commits->is_held &&
+                  (commits->holding == 0 || commits->was_held);
     if (begins) {
         commits->committing++;
         commits->was_held = false;
@@ -104,10 +105,8 @@ static bool begin_at_once(struct commits *commits)
 }
 
 /* What has begun. */
-static void commit_begun(struct commits *commits)
+static void end_in_background(struct commits *commits, int error)
 {
-    int error =
-        atomic_load(&commits->has_changes) ? commit_most(commits) : settle_and_share(commits);
     end_commit(commits);
     if (!error)
         return;
@@ -119,26 +118,33 @@ static void commit_begun(struct commits *commits)
              strerror(-error));
 }
 
-void commits_in_background(struct commits *commits)
+static void age(struct commits *commits)
 {
     if (fresh_age(commits->fresh))
         commits_note(commits);
-    if (begin_commit(commits) == 0) /* else the next one tries it again */
-        commit_begun(commits);
+}
+
+void commits_in_background(struct commits *commits)
+{
+    if (begin_commit(commits)) /* the next one tries it again */
+        return;
+    bool has_changes = atomic_load(&commits->has_changes);
+    end_in_background(commits, has_changes ? commit_most(commits) : settle_and_share(commits));
 }
 
 bool commits_try_in_background(struct commits *commits)
 {
+    age(commits);
     if (atomic_load(&commits->has_changes) || !begin_at_once(commits))
         return false;
-    if (fresh_age(commits->fresh))
-        commits_note(commits);
-    commit_begun(commits);
+    end_in_background(commits, settle_and_share(commits));
     return true;
 }
 
-static void commit_regularly(void *commits)
+static void commit_regularly(void *data)
 {
+    struct commits *commits = data;
+    age(commits);
     commits_in_background(commits);
 }
 

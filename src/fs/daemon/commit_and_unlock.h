@@ -11,7 +11,7 @@
 struct commits;
 
 /* seconds: between commits in the background, which leave out frames that are fresh; 0: only
- * commits_in_background makes some. file is open for writing and, like fresh, outlives this. -ENOMEM;
+ * those two functions make some. file is open for writing and, like fresh, outlives this. -ENOMEM;
  * errors of periodic_create. commits_destroy waits for a background commit; NULL is fine. */
 int commits_create(struct sfs_file *file, struct fresh *fresh, unsigned seconds,
                    struct commits **commits);
@@ -20,14 +20,14 @@ void commits_destroy(struct commits *commits);
 /* Something was written: there is something to commit. */
 void commits_note(struct commits *commits);
 
-/* A background commit: commits changes; if there were none since the last one it settles the store
- * and shares the file, if that can be: else the next one tries it again. Errors of the others are
- * logged, and given by commits_error. */
-void commits_in_background(struct commits *commits);
-
-/* The same, if that takes no longer than settling: false, and nothing is done, if there are changes or it would wait
- * for who holds commits. */
+/* A background commit by time, if that takes no longer than settling: if there were no changes since the last commit
+ * it settles the store and shares the file, if that can be: else the next one tries it again. False, and nothing is
+ * committed, if there are changes, or it would wait for who holds commits or makes one: it is for
+ * commits_in_background. Errors are logged, and given by commits_error. */
 bool commits_try_in_background(struct commits *commits);
+
+/* The same, however long it takes: commits changes. */
+void commits_in_background(struct commits *commits);
 
 /* Everything written before is durable when this returns 0, except fresh frames that were not closed
  * and, if dataset is not NULL, chunks of other datasets that cannot be stored. Errors of sfs_flush,

@@ -46,8 +46,10 @@ static void give_time(struct client *client, uint64_t bytes)
  * amount. */
 static void give_waited(struct client *client, uint64_t before)
 {
-    uint64_t now = clock_waited();
-    client->until += now > before ? now - before : 0; /* two clocks */
+    uint64_t now = clock_waited(), waited = now > before ? now - before : 0; /* two clocks */
+    client->until += waited;
+    if (client->unwanted_since && client_is_changing(client)) /* it may be wanted for good */
+        client->unwanted_since += waited;
 }
 
 /* As it has changed the file in this call. */

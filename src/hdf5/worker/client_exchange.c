@@ -14,7 +14,7 @@
 
 /* Nanoseconds from when nobody waits for a call any more until its process is ended: others that use the file pay for
  * another one, and mostly it ends by itself, or asks and is told to. A change is dropped as a whole then, and may be
- * the last one that is to be kept. */
+ * the last one that is to be kept: what it waits for the disk is not counted. */
 #define GRACE_NANOS        1000000000u
 #define CHANGE_GRACE_NANOS 5000000000u
 
@@ -129,7 +129,7 @@ static int ask_whether_to_wait(void *context)
     uint64_t grace = client_is_changing(client) ? CHANGE_GRACE_NANOS : GRACE_NANOS;
     if (client->unwanted_since == 0)
         client->unwanted_since = now;
-    return now - client->unwanted_since > grace ? error : 0;
+    return now > client->unwanted_since + grace ? error : 0;
 }
 
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost)

@@ -64,10 +64,11 @@ struct client {
     enum worker_call owed_call;
     uint64_t owed_object;
     /* Of the call that is under way: */
-    uint64_t until, given; /* given: nanoseconds, without what was added to it */
-    uint64_t busy,
-        busy_before;         /* what it has waited for a processor: added to `until`, and before */
-    uint64_t unwanted_since; /* clock_now when that was found first; 0: it was not */
+    uint64_t until, given;   /* given: nanoseconds, without what was added to it */
+    uint64_t busy_before;    /* what it had waited for a processor before, */
+    uint64_t busy;           /* and since, as it was added to `until` */
+    uint64_t unwanted_since; /* clock_now when that was found first; 0: it was not; of a change
+                              * with what was waited for the disk since */
     unsigned lines_left, change_lines_left; /* of the log */
     bool has_said;                          /* something for the log */
     bool has_looked_elsewhere;              /* for another file */
