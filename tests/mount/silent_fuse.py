@@ -15,12 +15,15 @@ REQUEST_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def silent(path, source="silent", kind="fuse", user=0, for_all=True):
-    """Mounted there, for all users or that one; on a file, if there is one. source, kind and user are what mountinfo says of it."""
+    """Mounted there, for all users or that one; on a file, if there is one. source, kind and user are
+    what mountinfo says of it."""
     if not path.is_file():
         path.mkdir(exist_ok=True)
     fd = os.open("/dev/fuse", os.O_RDWR)
     try:
-        options = f"fd={fd},rootmode={path.stat().st_mode:o},user_id={user},group_id={user}" + (",allow_other" if for_all else "")
+        options = f"fd={fd},rootmode={path.stat().st_mode:o},user_id={user},group_id={user}"
+        if for_all:
+            options += ",allow_other"
         if LIBC.mount(os.fsencode(source), os.fsencode(path), kind.encode(), 0, os.fsencode(options)) != 0:
             raise OSError(ctypes.get_errno(), "mount", str(path))
         try:

@@ -24,7 +24,8 @@ import pytest
 import files
 import sparse_files
 from compare import check_mount
-from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end, wait_until
+from conftest import (BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end,
+                      wait_until)
 from silent_fuse import silent
 from test_sparse import scattered
 

@@ -563,7 +563,8 @@ def test_fuses_inside_of_the_folder(mounts, folder, user):
             stack.enter_context(silent(folder / name, user=user))
         stack.enter_context(silent(folder / "private", user=user, for_all=False))
         for name, shown in (".", {".sparsefs", "a.h5", "inner"}), ("inner", set()), ("inner/file", None), \
-                           ("silent", None), ("inner/silent", None), ("private", None), ("forged", None), ("forged/x.txt", None):
+                           ("silent", None), ("inner/silent", None), ("private", None), ("forged", None), \
+                           ("forged/x.txt", None):
             looking = subprocess.Popen(["ls", "-A", mount / name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                        text=True)  # if it waits it is to end with those mounts
             listed, _ = looking.communicate(timeout=START_SECONDS)
