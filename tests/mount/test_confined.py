@@ -78,7 +78,7 @@ def commands_that_copy(path, folder):
 
 
 def test_nothing_of_a_file_comes_to_libhdf5_in_commands_that_copy(files, tmp_path):
-    done, some = 0, [*files[::3], files[-1]]
+    done, some = 0, [*files[:-1:3], files[-1]]
     for path in some:
         folder = tmp_path / path.stem
         folder.mkdir()
