@@ -19,6 +19,7 @@ FINDS_SPARSEFS = {**os.environ, "PATH": f"{BUILD.absolute()}:{os.environ['PATH']
 # h5py, not imported yet, is to look for external raw data where the daemon does: beside the file.
 os.environ["HDF5_EXTFILE_PREFIX"] = "${ORIGIN}"
 sys.path.append(str(TOP / "tests/cli"))
+import keep_memory  # noqa: E402, F401
 START_SECONDS = 300  # only what hangs takes so long, also on a busy machine with sanitizers
 
 
