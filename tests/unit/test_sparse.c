@@ -306,6 +306,20 @@ static void what_is_written_is_read_back(void **state)
     }
 }
 
+/* With several chunks in each frame. */
+static const struct sfs_slab frame_of_bands = {.rank = 3, .count = {1, 24, 31}};
+
+static struct sfs_file *create_bands(struct sfs_dataset **dataset, struct model *model)
+{
+    static const struct kind bands = {3, {2, 24, 31}, {2, 24, 31}, {1, 8, 31}};
+    struct sfs_file *file = create(&bands, 0, 0, dataset);
+    model_init(model, bands.rank, bands.dims);
+    for (int i = 0; i < 40; i++)
+        write_some(*dataset, model);
+    assert_int_equal(sfs_flush(file), 0);
+    return file;
+}
+
 static atomic_uint lines;
 
 static void count_line(int level, const char *line)
@@ -319,19 +333,13 @@ static void count_line(int level, const char *line)
 static void damage_is_told_once(void **state)
 {
     (void)state;
-    static const struct kind bands = {3, {2, 24, 31}, {2, 24, 31}, {1, 8, 31}};
-    const struct sfs_slab frame = {.rank = 3, .count = {1, 24, 31}};
     struct sfs_dataset *dataset;
     struct sfs_chunk_info info;
     struct sfs_defined defined;
     struct model model;
     void *encoded;
     size_t n;
-    struct sfs_file *file = create(&bands, 0, 0, &dataset);
-    model_init(&model, bands.rank, bands.dims);
-    for (int i = 0; i < 40; i++)
-        write_some(dataset, &model);
-    assert_int_equal(sfs_flush(file), 0);
+    struct sfs_file *file = create_bands(&dataset, &model);
     const uint64_t middle[] = {0, 8, 0};
     assert_int_equal(sfs_chunk_info(dataset, middle, &info), 0);
     int fd = open(PATH, O_RDWR);
@@ -341,8 +349,8 @@ static void damage_is_told_once(void **state)
         file = open_again(file, &dataset, false, 0);
         sfs_set_log(count_line, LOG_ERR);
         atomic_store(&lines, 0);
-        assert_int_equal(i ? sfs_get_defined(dataset, &frame, &defined)
-                           : sfs_encode_defined(dataset, &frame, 2, &encoded, &n),
+        assert_int_equal(i ? sfs_get_defined(dataset, &frame_of_bands, &defined)
+                           : sfs_encode_defined(dataset, &frame_of_bands, 2, &encoded, &n),
                          -EIO);
         assert_int_equal(atomic_load(&lines), 1);
         sfs_set_log(NULL, LOG_ERR);
@@ -370,29 +378,23 @@ static bool note_asked(void *context, size_t n)
 static void what_was_not_encoded_takes_nothing(void **state)
 {
     (void)state;
-    static const struct kind bands = {3, {2, 24, 31}, {2, 24, 31}, {1, 8, 31}};
-    const struct sfs_slab frame = {.rank = 3, .count = {1, 24, 31}};
     struct sfs_dataset *dataset;
     struct sfs_defined defined;
     struct asked asked = {0};
     struct model model;
     void *encoded;
     size_t n;
-    struct sfs_file *file = create(&bands, 0, 0, &dataset);
-    model_init(&model, bands.rank, bands.dims);
-    for (int i = 0; i < 40; i++)
-        write_some(dataset, &model);
-    assert_int_equal(sfs_flush(file), 0);
+    struct sfs_file *file = create_bands(&dataset, &model);
     assert_int_equal(sfs_erase(dataset, &(struct sfs_slab){3, {0, 0, 0}, {1, 2, 31}}), 0);
     result_limit_begin(note_asked, &asked);
-    assert_int_equal(sfs_encode_defined(dataset, &frame, 2, &encoded, &n), 0);
+    assert_int_equal(sfs_encode_defined(dataset, &frame_of_bands, 2, &encoded, &n), 0);
     result_limit_end();
     assert_int_equal(asked.n, 3);
     assert_int_equal(asked.bytes[1], 0);
     assert_true(asked.bytes[0] > asked.bytes[2] && asked.bytes[2] >= n);
     free(encoded);
-    assert_int_equal(sfs_get_defined(dataset, &frame, &defined), 0);
-    check_encoded(dataset, &frame, &defined);
+    assert_int_equal(sfs_get_defined(dataset, &frame_of_bands, &defined), 0);
+    check_encoded(dataset, &frame_of_bands, &defined);
     sfs_defined_free(&defined);
     sfs_dataset_close(dataset);
     assert_int_equal(sfs_close(file), 0);

@@ -18,9 +18,12 @@
 #define GRACE_NANOS        1000000000u
 #define CHANGE_GRACE_NANOS 5000000000u
 
-/* For a worker that has no processor a call may take so many times as long. */
+/* For a worker that has no processor a call may take so many times as long. What it has waited for one is looked at
+ * when a call has taken long, and when its time is soon over. */
 #define BUSY_TIMES 8
+#define LONG_NANOS 50000000u
 #define SOON_NANOS 100000000u
+#define NOT_LOOKED UINT64_MAX
 
 /* What a call may fail with: others mean something to those who call us. That it was to end it knows
  * from us only: a program would begin the call again, and again. */
@@ -86,7 +89,7 @@ void client_begin_time(struct client *client, uint64_t nanos)
     client->given = nanos;
     client->until = clock_now() + nanos;
     client->busy = 0;
-    client->busy_before = clock_waited_for_processor(client->pid);
+    client->busy_before = NOT_LOOKED;
     client->unwanted_since = 0;
 }
 
@@ -103,12 +106,17 @@ int client_send_call(struct client *client, enum worker_call call, const struct 
     return error ? error : channel_send(client->socket, MESSAGE_CALL, request, client->until);
 }
 
-/* When its time is nearly over: that others have the processors is not its fault. */
+/* That others have the processors is not its fault. */
 static void give_what_others_took(struct client *client)
 {
-    if (clock_now() + SOON_NANOS < client->until)
+    uint64_t now = clock_now();
+    bool is_new = now + client->given < client->until + LONG_NANOS;
+    if (is_new || (client->busy_before != NOT_LOOKED && now + SOON_NANOS < client->until))
         return;
-    uint64_t busy = clock_waited_for_processor(client->pid) - client->busy_before;
+    uint64_t busy = clock_waited_for_processor(client->pid);
+    if (client->busy_before == NOT_LOOKED)
+        client->busy_before = busy;
+    busy -= client->busy_before;
     if (busy > BUSY_TIMES * client->given)
         busy = BUSY_TIMES * client->given;
     if (busy > client->busy) {
