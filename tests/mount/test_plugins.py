@@ -89,7 +89,7 @@ def make_large(path):
 @pytest.mark.skipif(is_sanitized(), reason="the address space of a process is not limited")
 def test_large_chunks(mounts, tmp_path):
     n = make_large(tmp_path / "large.h5")
-    mount = mounts(tmp_path / "large.h5", "ro,chunk_memory=2G", environment=hostile_plugin(tmp_path))
+    mount = mounts(tmp_path / "large.h5", "ro,chunk_memory=2G,hdf5_timeout=100", environment=hostile_plugin(tmp_path))
     whole = (mount / "large/stack.raw").read_bytes()
     assert len(whole) == n and not whole.strip(b"\0")
 
