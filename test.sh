@@ -44,8 +44,9 @@ export SPARSEFS_BUILD=$PWD/$build
 meson test -C "$build" --print-errorlogs --timeout-multiplier "$patience"
 echo "$(grep -c . "$build/meson-logs/testlog.json") unit and crash programs have run."
 
-# Files of tests by as many processes as there are processors, up to four; each makes its own files and mounts.
-processes=$(nproc)
+# Files of tests by one process more than there are processors, up to four, as many of them wait; each makes its
+# own files and mounts.
+processes=$(($(nproc) + 1))
 [ "$processes" -le 4 ] || processes=4
 case " $* " in *" --pdb "* | *" -p no:xdist "*) processes=1 ;; esac
 if [ "$processes" -gt 1 ] && /usr/bin/python3 -c 'import xdist' 2>/dev/null; then
