@@ -1551,6 +1551,7 @@ static void test_one_that_has_no_processor_is_waited_for(void **state)
         others[i] = fork();
         if (others[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            setsid(); /* Linux shares a processor among sessions first */
             for (;;)
                 ;
         }

@@ -116,7 +116,7 @@ static void give_what_others_took(struct client *client)
     uint64_t busy = clock_waited_for_processor(client->pid);
     if (client->busy_before == NOT_LOOKED)
         client->busy_before = busy;
-    busy -= client->busy_before;
+    busy = busy > client->busy_before ? busy - client->busy_before : 0;
     if (busy > BUSY_TIMES * client->given)
         busy = BUSY_TIMES * client->given;
     if (busy > client->busy) {
