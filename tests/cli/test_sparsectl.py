@@ -968,7 +968,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_check_finds_flipped_bytes(tmp_path, kind):
     """Of header, index and chunks each byte is under some check, but for those that the format
-    leaves open; whatever is flipped, there is no crash. (Each byte: tests/unit/test_damage.c.)"""
+    leaves open; whatever is flipped, there is no crash. Some of them: each costs a process."""
     path = make_sparse_file(tmp_path, "sound.h5", *KINDS[kind])
     assert done("check", path).splitlines()[-1].startswith(f"{path}: sound")
     sound = path.read_bytes()
