@@ -2,14 +2,15 @@
 """Mounts malformed files, looks at all that they show, and reports what must not be.
 
     drive.py [--mode ro|follow|default|inside] [--every N] [--offset O] [--from K] [--jobs J] [--turns]
-             [--keep FOLDER]
+             [--together M] [--keep FOLDER]
 
 Tries every N-th file (default: all) of make.py, beginning with number O (default: 0), of those from the
-K-th on, J at once, and prints one line for each finding; files with findings are kept in FOLDER. In the
-modes `default` and `inside` it also changes what it has looked at. In mode `inside`, with libhdf5 in the
-daemon, it counts, in the others it asserts: exit code 1: there are findings. The commands of sparsectl
-are tried in mode `ro`; with --turns, of those that copy, one for each file, in turn, which takes less than
-half of the time."""
+K-th on, J at once, and prints one line for each finding, and which call was the slowest; files with
+findings are kept in FOLDER. In the modes `default` and `inside` it also changes what it has looked at. In
+mode `inside`, with libhdf5 in the daemon, it counts, in the others it asserts: exit code 1: there are
+findings. The commands of sparsectl are tried in mode `ro`; with --turns, of those that copy, one for each
+file, in turn, which takes less than half of the time. With --together M files lie in one folder, which is
+mounted, and the commands are not tried: that takes a small part of the time."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import make  # noqa: E402
@@ -31,7 +33,8 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
 
 TIMEOUT = 2  # seconds of libhdf5, hdf5_timeout=
-DEADLINE = 60  # of one call, of which libhdf5 may be asked many times: only what hangs takes so long
+DEADLINE = 60  # of all calls for one file: only what hangs takes so long
+MOST_SECONDS = 16 * TIMEOUT  # of one call, of which libhdf5 may be asked several times, and wait for processors
 PATIENCE = 3  # before a command that copies is interrupted
 COPYING = "import", "export", "repack"
 MIB = 1 << 20
@@ -43,6 +46,7 @@ MOST_NAMES = 40  # of a folder
 MOST_DEPTH = 12
 MOST_DUMPED = 4  # datasets
 MOST_WRITTEN = 4096  # bytes of a frame that are written
+NO_CALL = 0.0, ""  # took no time
 
 
 # ---- What a user does, in a process of its own ----
@@ -53,7 +57,7 @@ class Visit:
     def __init__(self):
         self.left = MOST_ENTRIES
         self.datasets = []
-        self.slowest = (0, "")
+        self.slowest = NO_CALL
 
     def call(self, function, *arguments):
         begin = time.monotonic()
@@ -130,9 +134,10 @@ def change(visitor, root):
         visitor.call(cut, os.path.join(dataset, "frames/0.raw"))
         visitor.call(pathlib.Path(dataset, "frames/2.raw").write_bytes, b"added")
     visitor.call(os.rmdir, os.path.join(root, "made here"))
-    fd = os.open(root, os.O_RDONLY)
-    visitor.call(os.fsync, fd)
-    os.close(fd)
+    fd = visitor.call(os.open, root, os.O_RDONLY)
+    if fd is not None:
+        visitor.call(os.fsync, fd)
+        os.close(fd)
 
 
 def visit(root, beside, changes):
@@ -154,13 +159,15 @@ def visit(root, beside, changes):
 
 
 def visit_apart(root, beside, changes):
-    """None: it did not come back in time, or failed itself."""
+    """None: it did not come back in time, or failed itself, which is printed."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(read_end)
             os.write(write_end, json.dumps(visit(root, beside, changes)).encode())
+        except Exception:  # is told, and found by who waits for an answer
+            traceback.print_exc()
         finally:  # whatever happens: what follows is the parent's
             os._exit(0)
     os.close(write_end)
@@ -223,27 +230,40 @@ def stop(daemon, root):
         daemon.wait()
 
 
-def try_mount(path, root, mode, harmless, log):
-    findings = []
-    daemon = start(path, root, mode, log)
-    if daemon.poll() is not None:
-        if daemon.returncode not in (1, 2, 32) or harmless:
-            findings.append(f"not mounted: {daemon.returncode}")
-        return findings, []
+def look(root, mode, harmless):
+    """What is wrong, the paths of datasets, and the slowest call."""
     answer = visit_apart(root, harmless, mode in ("default", "inside"))
     if answer is None:
-        findings.append("a call hangs")
-    elif answer["beside"] not in (None, True):
+        return ["no answer"], [], NO_CALL
+    findings = []
+    if answer["beside"] not in (None, True):
         findings.append(f"the dataset beside: {answer['beside']}")
+    if answer["slowest"][0] > MOST_SECONDS:
+        findings.append("{:.1f} s: {}".format(*answer["slowest"]))
+    return findings, answer["datasets"], answer["slowest"]
+
+
+def end(daemon, root, mode, ended_well):
+    """What is wrong with the daemon after all looks."""
+    findings = []
     if daemon.poll() is not None:
         findings.append(f"the daemon ended with {daemon.returncode}")
     elif peak(daemon.pid) > MOST_MEMORY and not is_sanitized():
         findings.append(f"the daemon took {peak(daemon.pid) >> 20} MiB")
     if not stop(daemon, root):
         findings.append("SIGTERM does not end it")
-    elif (daemon.returncode < 0 or (daemon.returncode and mode in ("ro", "follow"))) and not findings:
+    elif (daemon.returncode < 0 or (daemon.returncode and mode in ("ro", "follow"))) and ended_well and not findings:
         findings.append(f"it ended with {daemon.returncode}")
-    return findings, answer["datasets"] if answer else []
+    return findings
+
+
+def try_mount(path, root, mode, harmless, log):
+    daemon = start(path, root, mode, log)
+    if daemon.poll() is not None:
+        wrong = daemon.returncode not in (1, 2, 32) or harmless
+        return [f"not mounted: {daemon.returncode}"] if wrong else [], [], NO_CALL
+    findings, datasets, slowest = look(root, mode, harmless)
+    return findings + end(daemon, root, mode, not findings), datasets, slowest
 
 
 def copying_commands(path, datasets):
@@ -285,32 +305,70 @@ def try_commands(path, datasets, turn):
     return findings
 
 
-def try_file(job):
-    """Its name and what is wrong with how it is treated."""
-    name, content, harmless, mode, turn, keep = job
+@contextlib.contextmanager
+def scene():
+    """A folder with what files lead to, a mount point, and a log. Findings that are in the log are added to the list
+    that is given out with them."""
     with tempfile.TemporaryDirectory(prefix="malformed") as folder:
-        path, root = pathlib.Path(folder, "bad.h5"), pathlib.Path(folder, "mnt")
+        folder, root, said = pathlib.Path(folder), pathlib.Path(folder, "mnt"), []
         root.mkdir()
-        path.write_bytes(content)
-        pathlib.Path(folder, "raw.bin").write_bytes(bytes(20))
-        with open(pathlib.Path(folder, "log"), "w+b") as log:
-            findings, datasets = try_mount(path, root, mode, harmless, log)
+        with open(folder / "log", "w+b") as log:
+            yield folder, root, log, said
             log.seek(0)
-            said = log.read()
-        if b"Sanitizer" in said or b"Assertion" in said:
-            findings.append(said[-2000:].decode(errors="replace"))
+            text = log.read()
+        if b"Sanitizer" in text or b"Assertion" in text:
+            said.append(text[-2000:].decode(errors="replace"))
+
+
+def keep_files(keep, files):
+    if keep:
+        pathlib.Path(keep).mkdir(exist_ok=True)
+        for name, content, _ in files:
+            pathlib.Path(keep, f"{name}.h5").write_bytes(content)
+
+
+def try_file(job):
+    """Its name, what is wrong with how it is treated, and the slowest call."""
+    files, mode, turn, keep = job
+    (name, content, harmless), = files
+    with scene() as (folder, root, log, said):
+        path = folder / "bad.h5"
+        path.write_bytes(content)
+        (folder / "raw.bin").write_bytes(bytes(20))
+        findings, datasets, slowest = try_mount(path, root, mode, harmless, log)
         if mode == "ro":
             findings += try_commands(path, datasets, turn)
-        if findings and keep:
-            pathlib.Path(keep).mkdir(exist_ok=True)
-            pathlib.Path(keep, f"{name}.h5").write_bytes(content)
-    return name, findings
+    findings += said
+    if findings:
+        keep_files(keep, files)
+    return [(name, findings, slowest)]
+
+
+def try_together(job):
+    """The same of several files in one folder. What is wrong with the daemon is told of the first of them."""
+    files, mode, _, keep = job
+    results = []
+    with scene() as (folder, root, log, said):
+        run = folder / "run"
+        run.mkdir()
+        for i, (_, content, _) in enumerate(files):
+            (run / f"{i}.h5").write_bytes(content)
+        (run / "raw.bin").write_bytes(bytes(20))
+        daemon = start(run, root, mode, log)
+        for i, (name, _, harmless) in enumerate(files):
+            findings, _, slowest = look(root / f"{i}.h5", mode, harmless)
+            results.append((name, findings, slowest))
+        results[0][1].extend(end(daemon, root, mode, True))
+    results[0][1].extend(said)
+    if any(findings for _, findings, _ in results):
+        keep_files(keep, files)
+    return results
 
 
 def jobs(given):
-    for i, (name, content, harmless) in enumerate(make.every(given.every, given.offset)):
-        if i >= given.first:
-            yield name, content, harmless, given.mode, i if given.turns else None, given.keep
+    files = itertools.islice(enumerate(make.every(given.every, given.offset)), given.first, None)
+    while taken := list(itertools.islice(files, given.together or 1)):
+        yield [file for _, file in taken], given.mode, taken[0][0] if given.turns else None, given.keep
 
 
 def main():
@@ -321,33 +379,41 @@ def main():
     parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--turns", action="store_true")
+    parser.add_argument("--together", type=int, default=0)
     parser.add_argument("--keep")
     given = parser.parse_args()
-    tried = bad = 0
+    if given.together and given.mode not in ("ro", "default"):
+        parser.error("folders are mounted in the modes ro and default")
+    counts = Counts()
     with concurrent.futures.ProcessPoolExecutor(given.jobs) as pool:
         waiting = set()
         for job in jobs(given):
-            waiting.add(pool.submit(try_file, job))
+            waiting.add(pool.submit(try_together if given.together else try_file, job))
             if len(waiting) < 4 * given.jobs:
                 continue
             done, waiting = concurrent.futures.wait(waiting,
                                                     return_when=concurrent.futures.FIRST_COMPLETED)
-            tried, bad = report(done, tried, bad)
-        tried, bad = report(waiting, tried, bad)
-    print(f"{tried} files, {bad} with findings")
-    return 1 if bad and given.mode != "inside" else 0
+            counts.add(done)
+        counts.add(waiting)
+    print(f"{counts.tried} files, {counts.bad} with findings; {{:.1f}} s: {{}}".format(*counts.slowest))
+    return 1 if counts.bad and given.mode != "inside" else 0
 
 
-def report(done, tried, bad):
-    for future in done:
-        name, findings = future.result()
-        tried += 1
-        bad += bool(findings)
-        if tried % 100 == 0:
-            print(f"{tried} files", file=sys.stderr, flush=True)
-        for finding in findings:
-            print(f"{name}: {finding}", flush=True)
-    return tried, bad
+class Counts:
+    def __init__(self):
+        self.tried = self.bad = 0
+        self.slowest = NO_CALL
+
+    def add(self, done):
+        """Prints what was found."""
+        for name, findings, slowest in itertools.chain.from_iterable(future.result() for future in done):
+            self.tried += 1
+            self.bad += bool(findings)
+            self.slowest = max(self.slowest, (slowest[0], f"{name}: {slowest[1]}"))
+            if self.tried % 100 == 0:
+                print(f"{self.tried} files", file=sys.stderr, flush=True)
+            for finding in findings:
+                print(f"{name}: {finding}", flush=True)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ SUPERBLOCKS = {  # from byte 8 on
 CONTINUATION = 16
 MOST_OF_STRUCTURE = 700  # bytes in which its checksum is looked for
 HEAP_BLOCKS = [512 << n for n in range(8)]  # bytes of direct blocks of fractal heaps
-MOST_OF_KIND = 1200  # variants of one kind of structure in one file of rare ones
+MOST_OF_FIELD = 2  # files in which one field has one extreme value
 
 
 # ---- Sound files ----
@@ -196,8 +196,8 @@ def lookup3(data):
 
 class Structure:
     """[begin, end) of a file, end being where its checksum stands, or None if it has none, unless that
-    stands inside, at sum_at, and is taken for 0 then; fields: (place, bytes) of each; messages: the kinds
-    of those in a block of a header."""
+    stands inside, at sum_at, and is taken for 0 then; fields: (place, bytes, what) of each, what being the
+    same in all structures of the kind; messages: the kinds of those in a block of a header."""
 
     def __init__(self, kind, start, end, summed, fields, sum_at=None, messages=()):
         self.kind, self.start, self.end, self.summed, self.fields = kind, start, end, summed, fields
@@ -208,17 +208,17 @@ def u(content, at, size):
     return int.from_bytes(content[at:at + size], "little")
 
 
-def placed(start, sizes, end):
+def placed(start, sizes, end, what=""):
     fields = []
     for size in sizes:
         if start + size > end:
             break
-        fields.append((start, size))
+        fields.append((start, size, f"{what}{len(fields)}"))
         start += size
     return fields
 
 
-def body_fields(content, start, end, most=24):
+def body_fields(content, start, end, what, most=24):
     """What may be the fields of a message."""
     fields, at = [], start
     while at < end and len(fields) < most:
@@ -228,7 +228,7 @@ def body_fields(content, start, end, most=24):
             size = 8
         elif at + 4 <= end and 0 < u(content, at, 4) < 65536 and content[at]:
             size = 4
-        fields.append((at, size))
+        fields.append((at, size, f"{what}{len(fields)}"))
         at += size
     return fields
 
@@ -243,9 +243,10 @@ def messages(content, at, end, version, order=False):
         body = at + head
         if body + size > end:
             return
-        fields = placed(at, sizes, body)
+        fields = placed(at, sizes, body, f"message {kind}:")
         if kind:  # 0: nothing is in it
-            fields += body_fields(content, body, body + size)
+            how = content[body:min(body + 2, body + size)].hex()  # its version, and mostly what it is
+            fields += body_fields(content, body, body + size, f"message {kind} {how}:")
         yield kind, size, body, fields
         at = body + size
 
@@ -256,7 +257,7 @@ def header_version_2(content, start):
     width = 1 << (flags & 3)
     first = at + width
     end = first + u(content, at, width)
-    fields = [(start + 4, 1), (start + 5, 1), (at, width)]
+    fields = [(start + 4, 1, "version"), (start + 5, 1, "flags"), (at, width, "size")]
     blocks = [("OHDR", start, first, end)]
     while blocks:
         name, block, at, end = blocks.pop()
@@ -312,7 +313,7 @@ def heap_block(content, start):
         wanted = u(content, at, 4)
         for end in (start + size for size in HEAP_BLOCKS if wanted and start + size <= len(content)):
             if lookup3(content[start:at] + bytes(4) + content[at + 4:end]) == wanted:
-                fields = placed(start + 4, [1, 8, width], at) + body_fields(content, at + 4, end, 90)
+                fields = placed(start + 4, [1, 8, width], at) + body_fields(content, at + 4, end, "object", 90)
                 return Structure(kind, start, end, True, fields, at)
     return Structure(kind, start, None, False, placed(start + 4, FIELDS[kind.encode()], len(content)))
 
@@ -348,11 +349,12 @@ def find_all(content, signature):
 # ---- What is wrong with them ----
 
 def extremes(now, size, content, start, others):
+    """(which of them, value), each value once."""
     top = 1 << 8 * size
     values = [0, 1, top - 1, top - 2, top >> 1, (top >> 1) - 1, (now + 1) % top, (now - 1) % top]
     if size == 8:
         values += [start, len(content), 1 << 32, *others]
-    return [value for value in dict.fromkeys(values) if value != now]
+    return [(values.index(value), value) for value in dict.fromkeys(values) if value != now]
 
 
 def with_value(content, structure, at, size, value):
@@ -371,9 +373,9 @@ def lookup3_now(data):
 
 
 def variants(folder):
-    """(name, a function that makes the bytes, whether the dataset beside is to be read). What would be
-    wrong in the same way with the same structure of another file is left out."""
-    seen, made = set(), collections.Counter()
+    """(name, a function that makes the bytes, whether the dataset beside is to be read). Each field has each
+    extreme value in MOST_OF_FIELD of the sound files that have it."""
+    made = collections.defaultdict(set)
     for name, content, before in sound_files(folder):
         headers = objects(folder / f"{name}.h5") if before else []
         found = list(structures(content, headers))
@@ -381,17 +383,14 @@ def variants(folder):
         boundaries = sorted({structure.start for structure in found} - {0})
         for structure in found:
             harmless = bool(before) and structure.start not in needed
-            kind = name, structure.kind
             others = [boundaries[0], headers[-1] if headers else boundaries[-1]]
-            for at, size in structure.fields:
+            for at, size, what in structure.fields:
                 now = u(content, at, size)
-                for value in extremes(now, size, content, structure.start, others):
-                    context = content[max(structure.start, at - 12):at + size + 4]
-                    key = (structure.kind, context, size, value)
-                    if key in seen or (name in rare.PARTS and made[kind] == MOST_OF_KIND):
+                for which, value in extremes(now, size, content, structure.start, others):
+                    files = made[structure.kind, what, size, which]
+                    if name in files or len(files) == MOST_OF_FIELD:
                         continue
-                    seen.add(key)
-                    made[kind] += 1
+                    files.add(name)
                     yield (f"{name}-{structure.kind}-{structure.start}+{at - structure.start}"
                            f"-{value:x}",
                            functools.partial(with_value, content, structure, at, size, value),
