@@ -139,9 +139,9 @@ quietly() {
     }
 }
 
-# build_into DIRECTORY [MESON OPTION...]. It is configured anew each time: what was missing when that
-# was done last may be there now. What an interruption has left is done again from nothing.
-build_into() {
+# configure DIRECTORY [MESON OPTION...], each time anew: what was missing when that was done last may be
+# there now. What an interruption has left is done again from nothing.
+configure() {
     directory=$1
     shift
     if [ -f "$directory/meson-private/coredata.dat" ]; then
@@ -150,5 +150,10 @@ build_into() {
     else
         quietly meson setup "$directory" "$@"
     fi
-    quietly meson compile -C "$directory"
+}
+
+# build_into DIRECTORY [MESON OPTION...]
+build_into() {
+    configure "$@"
+    quietly meson compile -C "$1"
 }
