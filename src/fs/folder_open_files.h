@@ -31,7 +31,7 @@ struct mounted_file {
     struct stat st;              /* as of opening, before that and after that as it was last */
     atomic_uint refs;            /* references of nodes and users */
     struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
-    char *path;                  /* from the folder on */
+    char *path;                  /* of an HDF5 file of a folder: from that on; else "" */
     atomic_bool is_read_only;    /* it could not be opened for writing the last time */
     bool is_for_others; /* what the kernel was told decides who is let in: owner, group and mode are
                          * compared */
