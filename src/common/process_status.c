@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define EXITING      0x4 /* in a thread's flags (PF_EXITING of the kernel) */
@@ -99,6 +100,7 @@ bool process_look_at(pid_t pid, struct process_status *status)
         (void)sscanf(line, "Name: %63[^\n]", status->name);
         (void)sscanf(line, "Uid: %u", &status->uid);
         (void)sscanf(line, "State: %c", &state);
+        (void)sscanf(line, "CapEff: %" SCNx64, &status->capabilities);
         take_signals(line, &signals);
     }
     if (file)
@@ -106,6 +108,15 @@ bool process_look_at(pid_t pid, struct process_status *status)
     status->was_killed =
         are_fatal(&signals) || ((state == 'Z' || state == 'X') && all_threads_end(pid));
     return status->name[0];
+}
+
+bool process_is_in_our_user_namespace(pid_t pid)
+{
+    char path[64];
+    struct stat own, its;
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+    return stat("/proc/self/ns/user", &own) == 0 && stat(path, &its) == 0 &&
+           own.st_dev == its.st_dev && own.st_ino == its.st_ino;
 }
 
 uint64_t process_address_space(pid_t pid)

@@ -12,9 +12,9 @@
 #define READ_BITS  0444
 #define WRITE_BITS 0222
 
-/* Its file as it was opened, with the mode and owner to show. Others see them as they are by now, but nobody may more
- * than then: what was read since is kept for those who might. */
-static void take_rights(const struct mount *mount, const struct node *node, struct stat *file)
+/* Others see them as they are by now, but nobody may more than when it was opened: what was read since is kept for
+ * those who might. */
+void mount_rights(const struct mount *mount, const struct node *node, struct stat *file)
 {
     const struct options *options = mount->options;
     const struct stat *opened = &node->mounted->st;
@@ -24,22 +24,23 @@ static void take_rights(const struct mount *mount, const struct node *node, stru
     mode_t mode = options->has_umask ? acl_of_others(0777 & ~options->umask, opened, file)
                                      : file->st_mode & 0777;
     file->st_mode = is_unknown ? 0 : mode;
+    file->st_uid = options->has_uid ? options->uid : file->st_uid;
+    file->st_gid = options->has_gid ? options->gid : file->st_gid;
 }
 
 /* Mode, owner and times of everything in a file. */
 static void common(const struct mount *mount, const struct node *node, struct inode inode,
                    bool is_writable, struct stat *st)
 {
-    const struct options *options = mount->options;
     const struct stat *opened = &node->mounted->st;
     struct stat file;
-    take_rights(mount, node, &file);
+    mount_rights(mount, node, &file);
     memset(st, 0, sizeof(*st));
     st->st_ino = inode_pack(inode);
     st->st_mode = file.st_mode & (is_writable ? READ_BITS | WRITE_BITS : READ_BITS);
     st->st_nlink = 1;
-    st->st_uid = options->has_uid ? options->uid : file.st_uid;
-    st->st_gid = options->has_gid ? options->gid : file.st_gid;
+    st->st_uid = file.st_uid;
+    st->st_gid = file.st_gid;
     st->st_atim = opened->st_atim;
     st->st_mtim = opened->st_mtim;
     st->st_ctim = opened->st_ctim;

@@ -414,6 +414,29 @@ static struct mounted_file *find_same(const struct mounted_file *file)
     return other;
 }
 
+/* The lock must be held, and it be open. */
+static void count_user(struct mounted_file *file, bool is_handle)
+{
+    struct mounted_files *files = file->files;
+    mounted_ref(file);
+    file->users++;
+    file->handles += is_handle;
+    DL_DELETE2(files->open, file, prev_open, next_open);
+    DL_APPEND2(files->open, file, prev_open, next_open);
+}
+
+bool mounted_use_open(struct mounted_file *file)
+{
+    if (!file->files)
+        return true;
+    pthread_mutex_lock(&file->files->lock);
+    bool is_open = file->file && !file->is_busy;
+    if (is_open)
+        count_user(file, false);
+    pthread_mutex_unlock(&file->files->lock);
+    return is_open;
+}
+
 int mounted_use(struct mounted_file *file, bool is_handle)
 {
     struct mounted_files *files = file->files;
@@ -437,13 +460,8 @@ int mounted_use(struct mounted_file *file, bool is_handle)
         else
             error = begin_file(file);
     }
-    if (!error) {
-        mounted_ref(file);
-        file->users++;
-        file->handles += is_handle;
-        DL_DELETE2(files->open, file, prev_open, next_open);
-        DL_APPEND2(files->open, file, prev_open, next_open);
-    }
+    if (!error)
+        count_user(file, is_handle);
     pthread_mutex_unlock(&files->lock);
     if (error == -ENFILE)
         log_warning(

@@ -31,7 +31,7 @@ struct mounted_file {
     struct stat st;              /* as of opening, before that and after that as it was last */
     atomic_uint refs;            /* references of nodes and users */
     struct mounted_files *files; /* NULL: it is open as long as the mount, or never; else: */
-    char *path;                  /* from the folder on */
+    char *path;                  /* of an HDF5 file of a folder: from that on; else "" */
     atomic_bool is_read_only;    /* it could not be opened for writing the last time */
     bool is_for_others; /* what the kernel was told decides who is let in: owner, group and mode are
                          * compared */
@@ -133,6 +133,10 @@ bool mounted_keeps_pages(struct mounted_file *file, const struct stat *st);
  * committed, of as many as can be open; -EIO: it is no HDF5 file, of which the log says more;
  * -EINTR: others were waited for (interrupt.h); errors of sfs_open. */
 int mounted_use(struct mounted_file *file, bool is_handle);
+
+/* The same for a request, if it is open already; false: it is not. */
+bool mounted_use_open(struct mounted_file *file);
+
 void mounted_put(struct mounted_file *file, bool is_handle);
 
 /* Another program has changed or removed one of a folder that is used: it is closed when it is not

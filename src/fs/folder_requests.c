@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/caller_rights.h"
 #include "fs/interrupt.h"
 #include "fs/mount.h"
 #include "fs/refusal.h"
@@ -26,41 +27,65 @@ static void put_node(fuse_req_t request, const struct node *node)
         node_put(mount->nodes, node->number);
 }
 
+/* Of an HDF5 file. */
+static bool is_root_group(const struct node *node)
+{
+    return node_is_of_folder(node) && node_is_top(node) && node->type == NODE_GROUP;
+}
+
+/* One that is open shows who may read it, and the kernel asks. To open one locks it, and is done for nobody who may not
+ * read it: some calls do not ask the kernel, and it remembers for a while what was allowed. */
+static int use_of_caller(fuse_req_t request, const struct node *node)
+{
+    if (!caller_reads_all(request)) {
+        if (mounted_use_open(node->mounted))
+            return 0;
+        int error = caller_may_read_closed(request, node);
+        if (error)
+            return error;
+    }
+    return mounted_use(node->mounted, false);
+}
+
 /* What is waited for may take the serving of other requests. */
-static int use(fuse_req_t request, enum request_kind kind, struct mounted_file *file)
+static int use(fuse_req_t request, enum request_kind kind, const struct node *node)
 {
     INTERRUPTIBLE(request, kind);
     const struct mount *mount = fuse_req_userdata(request);
     loop_begin_wait(mount->loop);
-    int error = mounted_use(file, false);
+    int error = use_of_caller(request, node);
     loop_end_wait(mount->loop);
     return error;
 }
 
+/* Of which nodes a request wants the file: of none, of all but its root group, of all. */
+enum wanted { WANTS_NOTHING, WANTS_INSIDE, WANTS_ALL };
+
 /* The file that is used by a request on an inode; NULL: none, because nothing of one is wanted, or
  * because that was answered with the error. */
 static bool begin_of_kind(fuse_req_t request, enum request_kind kind, fuse_ino_t number,
-                          bool is_of_root, struct mounted_file **file)
+                          enum wanted wanted, struct mounted_file **file)
 {
-    const struct node *node = node_of(request, number);
-    bool is_wanted = node && (!node_is_of_folder(node) ||
-                              (is_of_root && node_is_top(node) && node->type == NODE_GROUP));
+    const struct node *node = wanted != WANTS_NOTHING ? node_of(request, number) : NULL;
+    bool is_wanted =
+        node && (!node_is_of_folder(node) || (wanted == WANTS_ALL && is_root_group(node)));
     *file = is_wanted ? node->mounted : NULL;
-    int error = is_wanted ? use(request, kind, *file) : 0;
+    int error = is_wanted ? use(request, kind, node) : 0;
     put_node(request, node);
     if (error)
         answer_error(request, error);
     return !error;
 }
 
-static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root,
+static bool begin(fuse_req_t request, fuse_ino_t number, enum wanted wanted,
                   struct mounted_file **file)
 {
-    return begin_of_kind(request, REQUEST_LOOKS, number, is_of_root, file);
+    return begin_of_kind(request, REQUEST_LOOKS, number, wanted, file);
 }
 
 /* The same of one that changes something, which is refused where that is the folder's. */
-static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_file **file)
+static bool begin_change_of(fuse_req_t request, fuse_ino_t number, enum wanted wanted,
+                            struct mounted_file **file)
 {
     const struct mount *mount = fuse_req_userdata(request);
     const struct node *node = node_of(request, number);
@@ -71,7 +96,12 @@ static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_f
     put_node(request, node);
     if (error)
         answer_error(request, error);
-    return !error && begin_of_kind(request, REQUEST_CHANGES, number, true, file);
+    return !error && begin_of_kind(request, REQUEST_CHANGES, number, wanted, file);
+}
+
+static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_file **file)
+{
+    return begin_change_of(request, number, WANTS_ALL, file);
 }
 
 static void end(struct mounted_file *file)
@@ -83,7 +113,8 @@ static void end(struct mounted_file *file)
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
     struct mounted_file *file;
-    if (!begin(request, parent, strcmp(name, ".") != 0 && strcmp(name, "..") != 0, &file))
+    bool is_itself = !strcmp(name, ".") || !strcmp(name, "..");
+    if (!begin(request, parent, is_itself ? WANTS_INSIDE : WANTS_ALL, &file))
         return;
     mount_requests.lookup(request, parent, name);
     end(file);
@@ -93,7 +124,7 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mounted_file *file;
-    if (!begin(request, number, false, &file))
+    if (!begin(request, number, WANTS_INSIDE, &file))
         return;
     mount_requests.getattr(request, number, info);
     end(file);
@@ -103,7 +134,7 @@ static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info
 {
     struct mounted_file *file;
     bool changes = (info->flags & O_ACCMODE) != O_RDONLY;
-    if (changes ? !begin_change(request, number, &file) : !begin(request, number, true, &file))
+    if (changes ? !begin_change(request, number, &file) : !begin(request, number, WANTS_ALL, &file))
         return;
     mount_requests.open(request, number, info);
     end(file);
@@ -112,7 +143,7 @@ static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mounted_file *file;
-    if (!begin(request, number, true, &file))
+    if (!begin(request, number, WANTS_ALL, &file))
         return;
     mount_requests.opendir(request, number, info);
     end(file);
@@ -126,7 +157,7 @@ static bool knows_names(struct mount *mount, fuse_ino_t number, char **names, si
     if (mount->follow || inode.entry != ENTRY_NODE)
         return false;
     const struct node *node = node_hold_any(mount->nodes, inode.node);
-    bool is_file = node && node_is_of_folder(node) && node_is_top(node) && node->type == NODE_GROUP;
+    bool is_file = node && is_root_group(node);
     if (is_file)
         loop_begin_wait(mount->loop);
     bool knows = is_file && mounted_names(node->mounted, names, n) == 0;
@@ -145,14 +176,20 @@ static bool is_among(const char *name, const char *names, size_t n)
     return false;
 }
 
-/* Others than those of the user are known without looking: ls asks for them. */
+/* Of other names it is known without looking that there are none: ls asks for them, and for most the kernel asks
+ * nobody for permission, whatever is done with them. */
+static bool is_users(const char *name)
+{
+    return !strncmp(name, XATTR_PREFIX, strlen(XATTR_PREFIX));
+}
+
 static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t size)
 {
     struct mounted_file *file;
     char *names;
     size_t n;
-    bool is_users = !strncmp(name, XATTR_PREFIX, strlen(XATTR_PREFIX));
-    if (is_users && knows_names(fuse_req_userdata(request), number, &names, &n)) {
+    bool is_wanted = is_users(name) && inode_unpack(number).entry == ENTRY_NODE;
+    if (is_wanted && knows_names(fuse_req_userdata(request), number, &names, &n)) {
         bool is_there = is_among(name, names, n);
         free(names);
         if (!is_there) {
@@ -160,10 +197,21 @@ static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name,
             return;
         }
     }
-    if (!begin(request, number, is_users, &file))
+    if (!begin(request, number, is_wanted ? WANTS_ALL : WANTS_NOTHING, &file))
         return;
     mount_requests.getxattr(request, number, name, size);
     end(file);
+}
+
+/* The kernel asks nobody for permission to list names: before any are known of a file it is asked here whether the
+ * caller may read it. */
+static int may_list(fuse_req_t request, fuse_ino_t number)
+{
+    const struct node *node = node_of(request, number);
+    bool is_file = node && inode_unpack(number).entry == ENTRY_NODE && is_root_group(node);
+    int error = is_file ? caller_may_read_closed(request, node) : 0;
+    put_node(request, node);
+    return error;
 }
 
 /* Programs that list a folder ask this of each file in it. */
@@ -172,12 +220,18 @@ static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
     struct mounted_file *file;
     char *names;
     size_t n;
+    int error = may_list(request, number);
+    if (error) {
+        answer_error(request, error);
+        return;
+    }
     if (knows_names(fuse_req_userdata(request), number, &names, &n)) {
         mount_reply_xattr(request, names, n, size);
         free(names);
         return;
     }
-    if (!begin(request, number, true, &file))
+    bool is_wanted = inode_unpack(number).entry == ENTRY_NODE;
+    if (!begin(request, number, is_wanted ? WANTS_ALL : WANTS_NOTHING, &file))
         return;
     mount_requests.listxattr(request, number, size);
     end(file);
@@ -185,11 +239,14 @@ static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
 
 /* ---- Those that change something ---- */
 
+/* Nothing is set by chown(2) without owner and group, for which the kernel asks nobody for permission: it is a question
+ * for attributes. */
 static void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, int to_set,
                        struct fuse_file_info *info)
 {
     struct mounted_file *file;
-    if (!begin_change(request, number, &file))
+    bool is_change = to_set & ~FUSE_SET_ATTR_CTIME;
+    if (!begin_change_of(request, number, is_change ? WANTS_ALL : WANTS_INSIDE, &file))
         return;
     mount_requests.setattr(request, number, attributes, to_set, info);
     end(file);
@@ -199,7 +256,7 @@ static void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name,
                         size_t n, int flags)
 {
     struct mounted_file *file;
-    if (!begin_change(request, number, &file))
+    if (!begin_change_of(request, number, is_users(name) ? WANTS_ALL : WANTS_NOTHING, &file))
         return;
     mount_requests.setxattr(request, number, name, value, n, flags);
     end(file);
@@ -208,7 +265,7 @@ static void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name,
 static void on_removexattr(fuse_req_t request, fuse_ino_t number, const char *name)
 {
     struct mounted_file *file;
-    if (!begin_change(request, number, &file))
+    if (!begin_change_of(request, number, is_users(name) ? WANTS_ALL : WANTS_NOTHING, &file))
         return;
     mount_requests.removexattr(request, number, name);
     end(file);

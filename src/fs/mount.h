@@ -107,6 +107,10 @@ int mount_attributes(struct mount *mount, struct inode inode, struct stat *st, d
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
                           struct inode inode, struct stat *st, double *timeout);
 
+/* Its file, which is open, as it was opened, with the permission bits, owner and group to show of all in it, but that
+ * some of it cannot be written. */
+void mount_rights(const struct mount *mount, const struct node *node, struct stat *file);
+
 /* The frame by which frame_times.h knows when a view was written. */
 uint64_t mount_frame_of_times(struct inode inode);
 

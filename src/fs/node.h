@@ -16,13 +16,14 @@
 #include "sparsefs/sparsefs.h"
 #include "view/view.h"
 
-/* So many nodes that are not in use are kept, at half a kilobyte each, and so many bytes of their names
- * and targets. */
+/* So many nodes that are not in use are kept, at half a kilobyte each, those of a folder at twice that, and so many
+ * bytes of their names, targets and paths. */
 #define NODES_UNHELD       16384
 #define NODES_UNHELD_BYTES ((size_t)16 << 20)
 
-/* Nodes that have more bytes of name and target than the first have no more of them together than the
- * second, in use or not: a small file can have any number of links with the same long target. */
+/* Nodes that have more bytes of name and target, or path of an HDF5 file of a folder, than the first have no more of
+ * them together than the second, in use or not: a small file can have any number of links with the same long target,
+ * and any number of names in as many directories in each other. */
 #define NODE_SHORT_TEXT  256
 #define NODES_LONG_TEXTS ((size_t)512 << 20)
 

@@ -47,13 +47,24 @@ static bool is_another(const struct node *node, const struct node *found)
     return !is_still(node, found->type, &found->mounted->st, found->target);
 }
 
+/* The path of a file that may be opened by it; all else is looked for by its node, as it has no limit: there may be any
+ * number of files in any number of directories in each other. The caller frees it. NULL: no memory. */
+static char *path_to_keep(const struct node *directory, const struct folder_entry *found)
+{
+    if (found->kind != FOLDER_HDF5)
+        return strdup("");
+    char *above = node_folder_path(directory), *path = NULL;
+    if (above && asprintf(&path, "%s%s%s", above, *above ? "/" : "", found->name) < 0)
+        path = NULL;
+    free(above);
+    return path;
+}
+
 /* A node that is in no table yet. */
 static int make_node(struct nodes *nodes, const struct node *directory,
                      const struct folder_entry *found, struct entry_of_node **out)
 {
-    char *above = node_folder_path(directory), *path = NULL;
-    if (above && asprintf(&path, "%s%s%s", above, *above ? "/" : "", found->name) < 0)
-        path = NULL;
+    char *path = path_to_keep(directory, found);
     struct mounted_files *files = found->kind == FOLDER_HDF5 ? nodes->folder_files : NULL;
     struct mounted_file *mounted = path ? mounted_new(files, path, found->st) : NULL;
     if (mounted)
@@ -69,7 +80,6 @@ static int make_node(struct nodes *nodes, const struct node *directory,
     }
     mounted_unref(mounted);
     free(path);
-    free(above);
     return error;
 }
 

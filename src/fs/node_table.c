@@ -96,19 +96,25 @@ static size_t long_text(const struct entry_of_node *entry)
     return entry->text_bytes > NODE_SHORT_TEXT ? entry->text_bytes : 0;
 }
 
+static const char *label_of(const struct nodes *nodes, const struct node *node)
+{
+    return nodes->folder_files ? folder_path(mounted_files_folder(nodes->folder_files))
+                               : sfs_path(node_file(node));
+}
+
 static int count_text(struct nodes *nodes, struct entry_of_node *entry)
 {
     static _Atomic uint64_t said;
-    entry->text_bytes =
-        strlen(entry->node.name) + (entry->node.target ? entry->node.target_bytes : 0);
+    const struct node *node = &entry->node;
+    entry->text_bytes = strlen(node->name) + (node->target ? node->target_bytes : 0);
+    if (node_is_of_folder(node))
+        entry->text_bytes += strlen(node->mounted->path);
     if (long_text(entry) <= nodes->most_long_texts - nodes->long_texts)
         return 0;
     if (log_is_due(&said))
-        log_warning(
-            "%s: links are not shown: long targets of those that the kernel knows would take "
-            "more than %zu MiB",
-            node_file(&entry->node) ? sfs_path(node_file(&entry->node)) : "",
-            nodes->most_long_texts >> 20);
+        log_warning("%s: links, or files in deep directories, are not shown: long targets and "
+                    "paths of those that the kernel knows would take more than %zu MiB",
+                    label_of(nodes, node), nodes->most_long_texts >> 20);
     return -ENOMEM;
 }
 

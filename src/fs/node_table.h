@@ -43,7 +43,7 @@ struct entry_of_node {
     bool opening;                      /* a thread is opening views, without the lock */
     unsigned users;                    /* of views */
     size_t kept_bytes;                 /* of views while they are idle */
-    size_t text_bytes;                 /* of name and target */
+    size_t text_bytes;                 /* of name, target, and the path of a file of a folder */
     size_t described_bytes;            /* of what describes the dataset, while views are open */
     struct entry_of_node *prev, *next; /* in the list of idle views, longest idle first */
     bool is_plane;                     /* a dataset that can be a pixel mask */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/caller_rights.h"
 #include "fs/interrupt.h"
 #include "fs/refusal.h"
 #include "fs/requests.h"
@@ -11,6 +12,11 @@
 #define XATTR_NAME_BYTES 255   /* XATTR_NAME_MAX of Linux */
 #define XATTR_BYTES      65536 /* XATTR_SIZE_MAX and XATTR_LIST_MAX */
 #define SHORTENED        " ... (shortened)"
+
+static bool can_have_attributes(const struct node *node)
+{
+    return node->type != NODE_SYMLINK && (!node_is_of_folder(node) || node->type == NODE_GROUP);
+}
 
 /* The attributes of an inode that has any; NULL without an error if it can have none. -EIO: it is
  * not known of what kind the object is. */
@@ -26,8 +32,7 @@ static int attributes_of(struct mount *mount, struct inode inode,
     node = node_get(mount->nodes, inode.node);
     if (node && node->type == NODE_UNREADABLE)
         error = -EIO;
-    else if (node && node->type != NODE_SYMLINK &&
-             (!node_is_of_folder(node) || node->type == NODE_GROUP))
+    else if (node && can_have_attributes(node))
         error = node_get_attributes(mount->nodes, node, attributes);
     mounted_unlock(file);
     return error;
@@ -179,14 +184,24 @@ static void keep_names(struct mount *mount, struct inode inode, const char *list
         mounted_keep_names(node->mounted, list, n);
 }
 
+/* The kernel asks nobody for permission to list names. */
+static int may_list(fuse_req_t request, struct inode inode)
+{
+    const struct node *node =
+        inode.entry == ENTRY_NODE ? node_get(mount_of(request)->nodes, inode.node) : NULL;
+    return node && can_have_attributes(node) ? caller_may_read(request, node) : 0;
+}
+
 /* Who copies a tree asks this of every file: most have none, and are answered at once. */
 void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
 {
     LOOKING(request);
-    struct node_attributes *attributes;
+    struct node_attributes *attributes = NULL;
     char *list = NULL;
     size_t n = 0;
-    int error = attributes_of(mount_of(request), inode_unpack(number), &attributes);
+    int error = may_list(request, inode_unpack(number));
+    if (!error)
+        error = attributes_of(mount_of(request), inode_unpack(number), &attributes);
     if (attributes)
         error = list_names(node_attributes(attributes), &list, &n);
     if (attributes && !error)
