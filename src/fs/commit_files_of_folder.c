@@ -53,7 +53,7 @@ static int commit(void *context, struct mounted_file *file)
 
 int mount_commit_folder(struct mount *mount)
 {
-    return mounted_files_each(mount->files, commit, NULL);
+    return mounted_files_each(mount->files, true, commit, NULL);
 }
 
 /* After a commit in the background. */
@@ -151,7 +151,8 @@ static int commit_in_background(void *context, struct mounted_file *file)
     return 0;
 }
 
+/* A file that is being closed is committed by that. */
 void mount_commit_regularly(void *mount)
 {
-    (void)mounted_files_each(((struct mount *)mount)->files, commit_in_background, mount);
+    (void)mounted_files_each(((struct mount *)mount)->files, false, commit_in_background, mount);
 }

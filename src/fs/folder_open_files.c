@@ -621,15 +621,16 @@ int mounted_files_close(struct mounted_files *files)
 }
 
 /* The next open file, which is in use then; waits for one that is being closed, as that may fail
- * and leave it open. */
-static bool next_open(struct mounted_files *files, struct mounted_file **all, size_t n, size_t *i)
+ * and leave it open, or leaves it out. */
+static bool next_open(struct mounted_files *files, struct mounted_file **all, size_t n, size_t *i,
+                      bool waits)
 {
     bool found = false;
     pthread_mutex_lock(&files->lock);
     for (; *i < n && !found; ++*i) {
-        while (all[*i]->is_busy)
+        while (waits && all[*i]->is_busy)
             pthread_cond_wait(&files->changed, &files->lock);
-        found = all[*i]->file;
+        found = all[*i]->file && !all[*i]->is_busy;
         if (found)
             all[*i]->users++;
     }
@@ -652,13 +653,13 @@ static struct mounted_file **all_open(struct mounted_files *files, size_t *n)
     return all;
 }
 
-int mounted_files_each(struct mounted_files *files,
+int mounted_files_each(struct mounted_files *files, bool waits,
                        int (*action)(void *context, struct mounted_file *file), void *context)
 {
     size_t n, i = 0;
     struct mounted_file **all = all_open(files, &n);
     int error = all ? 0 : -ENOMEM;
-    while (all && next_open(files, all, n, &i)) {
+    while (all && next_open(files, all, n, &i, waits)) {
         int failed = action(context, all[i - 1]);
         error = error ? error : failed;
         mounted_ref(all[i - 1]); /* that of a user */
@@ -678,7 +679,7 @@ static int refresh(void *context, struct mounted_file *file)
 
 int mounted_files_refresh(struct mounted_files *files)
 {
-    return mounted_files_each(files, refresh, NULL);
+    return mounted_files_each(files, true, refresh, NULL);
 }
 
 void mounted_files_interrupt(struct mounted_files *files)

@@ -22,6 +22,10 @@ static unsigned newer_capabilities(const struct options *options)
     return wanted;
 }
 
+/* Readings ahead, and closings, that the kernel has under way at a time. It lets all others wait in the order
+ * in which they came, and with its own 12 that takes as long as the slowest of one user. */
+#define MOST_IN_BACKGROUND 1024
+
 bool mount_keeps_listings(const struct mount *mount)
 {
     return !mount->follow && !(mount->is_writable && mount->options->allow_other);
@@ -30,6 +34,8 @@ bool mount_keeps_listings(const struct mount *mount)
 void on_init(void *data, struct fuse_conn_info *connection)
 {
     struct mount *mount = data;
+    connection->max_background = MOST_IN_BACKGROUND;
+    connection->congestion_threshold = MOST_IN_BACKGROUND * 3 / 4;
     /* Replies come from memory: splicing them costs three to four times a copy. */
     connection->want &=
         ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);

@@ -889,3 +889,18 @@ def test_a_mount_point_that_is_itself_mounted(mounts, small, tmp_path):
     finally:
         while types():
             subprocess.run(["umount", "-i", "-l", mountpoint], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="looks into the kernel's own file system of FUSE")
+def test_slow_readings_of_some_do_not_hold_others(mounts, small, tmp_path):
+    """The kernel lets all wait behind as many as it has under way: 12, if nothing is said."""
+    control = tmp_path / "control"
+    control.mkdir()
+    mount = mounts(small, "ro")
+    subprocess.run(["mount", "-t", "fusectl", "none", control], check=True)
+    try:
+        connection = control / str(os.minor(os.stat(mount.root).st_dev))
+        assert int((connection / "max_background").read_text()) == 1024
+        assert int((connection / "congestion_threshold").read_text()) == 768
+    finally:
+        subprocess.run(["umount", control], check=True)

@@ -749,6 +749,165 @@ def test_a_long_commit_does_not_hold_commits_of_other_files(mounts, tmp_path, as
         disk.end()
 
 
+def test_a_closing_that_takes_long_does_not_hold_commits_of_other_files(mounts, tmp_path):
+    """It commits, as another file is wanted: what is committed by time is so meanwhile."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    disk = Failfs(folder / "slow", errno.EIO)
+    try:
+        create_on(disk, disk.path / "a.h5")
+        for name in "bc":
+            with h5py.File(folder / f"{name}.h5", "w") as file:
+                file["d"] = np.zeros((2, 8, 16), "u1")
+                place = file["d"].id.get_offset()
+        mount = mounts(folder, "default", "commit_interval=1", "max_open=2")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            with open(mount / "slow/a.h5/x/frames/1.raw", "r+b", buffering=0) as frame:
+                frame.write(b"\1\2" * 4096)
+                os.fsync(frame.fileno())
+                disk.hold("changes")
+                os.pwrite(frame.fileno(), b"\3\4" * 4096, 0)
+            with open(mount / "b.h5/d/frames/0.raw", "r+b", buffering=0) as other:
+                opened = pool.submit((mount / "c.h5/d/frames/0.raw").read_bytes)
+                disk.wait_for_held()
+                try:
+                    for value in (1, 2):
+                        content = bytes([value]) * 128
+                        os.pwrite(other.fileno(), content, 0)
+                        wait_until(lambda: (folder / "b.h5").read_bytes()[place:place + 128] == content)
+                    assert not opened.done()
+                finally:
+                    disk.let_go()
+                assert opened.result() == bytes(128)
+        mount.unmount()
+    finally:
+        disk.let_go()
+        disk.end()
+
+
+def test_no_signal_cuts_the_last_commit_short(mounts, slow, tmp_path, first):
+    """What was written is committed when the mount ends by a signal or is unmounted, whatever comes
+    while the disk is busy with that."""
+    path = slow.path / "a.h5"
+    create_on(slow, path)
+    mount = mounts(path, "rw,commit_interval=0")
+    (mount / "x/frames/1.raw").write_bytes(b"\1\2" * 4096)
+    slow.hold("changes")
+    if first:
+        mount.process.send_signal(first)
+    else:
+        assert mount.umount()
+    slow.wait_for_held()
+    for number in REPEATED:
+        mount.process.send_signal(number)
+    slow.let_go()
+    assert mount.wait() == 0
+    assert frame_of(path, 1, tmp_path) == b"\1\2" * 4096
+    subprocess.run([SPARSECTL, "check", path], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["by time", "by a sync"])
+def test_a_long_commit_does_not_hold_commits_of_other_files(mounts, tmp_path, asked):
+    """It takes longer than several intervals: the other files of the folder are committed meanwhile."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    disk = Failfs(folder / "slow", errno.EIO)
+    try:
+        create_on(disk, disk.path / "a.h5")
+        with h5py.File(folder / "b.h5", "w") as file:
+            file["d"] = np.zeros((2, 8, 16), "u1")
+            place = file["d"].id.get_offset()
+        mount = mounts(folder, "default", "commit_interval=1")
+        with open(mount / "slow/a.h5/x/frames/1.raw", "r+b", buffering=0) as frame, \
+                concurrent.futures.ThreadPoolExecutor() as pool:
+            frame.write(b"\1\2" * 4096)
+            os.fsync(frame.fileno())  # else it is left out at first
+            disk.hold("changes")
+            os.pwrite(frame.fileno(), b"\3\4" * 4096, 0)
+            synced = pool.submit(os.fsync, frame.fileno()) if asked else None
+            disk.wait_for_held()
+            try:
+                for value in (1, 2):
+                    content = bytes([value]) * 128
+                    (mount / "b.h5/d/frames/0.raw").write_bytes(content)
+                    wait_until(lambda: (folder / "b.h5").read_bytes()[place:place + 128] == content)
+                assert not synced or not synced.done()
+            finally:
+                disk.let_go()
+        assert not synced or synced.result() is None
+        mount.unmount()
+    finally:
+        disk.let_go()
+        disk.end()
+
+
+def test_a_closing_that_takes_long_does_not_hold_commits_of_other_files(mounts, tmp_path):
+    """It commits, as another file is wanted: what is committed by time is so meanwhile."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    disk = Failfs(folder / "slow", errno.EIO)
+    try:
+        create_on(disk, disk.path / "a.h5")
+        for name in "bc":
+            with h5py.File(folder / f"{name}.h5", "w") as file:
+                file["d"] = np.zeros((2, 8, 16), "u1")
+                place = file["d"].id.get_offset()
+        mount = mounts(folder, "default", "commit_interval=1", "max_open=2")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            with open(mount / "slow/a.h5/x/frames/1.raw", "r+b", buffering=0) as frame:
+                frame.write(b"\1\2" * 4096)
+                os.fsync(frame.fileno())
+                disk.hold("changes")
+                os.pwrite(frame.fileno(), b"\3\4" * 4096, 0)
+            with open(mount / "b.h5/d/frames/0.raw", "r+b", buffering=0) as other:
+                opened = pool.submit((mount / "c.h5/d/frames/0.raw").read_bytes)
+                disk.wait_for_held()
+                try:
+                    for value in (1, 2):
+                        content = bytes([value]) * 128
+                        os.pwrite(other.fileno(), content, 0)
+                        wait_until(lambda: (folder / "b.h5").read_bytes()[place:place + 128] == content)
+                    assert not opened.done()
+                finally:
+                    disk.let_go()
+                assert opened.result() == bytes(128)
+        mount.unmount()
+    finally:
+        disk.let_go()
+        disk.end()
+
+
+def test_slow_readings_of_many_do_not_hold_others(mounts, tmp_path):
+    """Of whom the kernel has more under way than it has by itself."""
+    folder, number = tmp_path / "folder", 20
+    folder.mkdir()
+    content = bytes(range(256)) * 1024
+    (folder / "notes").write_bytes(content)
+    disk = Failfs(folder / "slow", errno.EIO)
+    readers = []
+    try:
+        (disk.path / "many").write_bytes(content * number)
+        mount = mounts(folder, "ro")
+        files = [open(mount / "slow/many", "rb", buffering=0) for _ in range(number)]
+        disk.hold("reads")
+        for i, file in enumerate(files):
+            with file:
+                readers.append(subprocess.Popen(["dd", f"bs={len(content)}", f"skip={i}", "count=1", "status=none"],
+                                                stdin=file, stdout=subprocess.PIPE))
+        disk.wait_for_held(12)  # as many as that disk has in the background
+        seen = subprocess.run(["cat", mount / "notes"], capture_output=True, timeout=START_SECONDS, check=True)
+        assert seen.stdout == content
+        disk.let_go()
+        assert all(reader.communicate(timeout=START_SECONDS)[0] == content for reader in readers)
+        mount.unmount()
+    finally:
+        disk.let_go()
+        for reader in readers:
+            reader.kill()
+            reader.communicate()
+        disk.end()
+
+
 def test_no_signal_cuts_the_last_commit_of_a_daemon_short(slow, tmp_path):
     """The same in the background, as service managers end it: by both at once."""
     path, root = slow.path / "a.h5", tmp_path / "mnt"
