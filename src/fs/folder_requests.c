@@ -26,27 +26,35 @@ static void put_node(fuse_req_t request, const struct node *node)
         node_put(mount->nodes, node->number);
 }
 
+/* What a request does with a file. */
+enum need {
+    NEEDS_FILE,
+    NEEDS_TO_OPEN, /* handles may come of it: of what is opened, made, or written by its name */
+};
+
 /* What is waited for may take the serving of other requests. */
-static int use(fuse_req_t request, enum request_kind kind, struct mounted_file *file)
+static int use(fuse_req_t request, enum request_kind kind, enum need need,
+               struct mounted_file *file)
 {
     INTERRUPTIBLE(request, kind);
     const struct mount *mount = fuse_req_userdata(request);
     loop_begin_wait(mount->loop);
-    int error = mounted_use(file, false);
+    uid_t user = fuse_req_ctx(request)->uid;
+    int error = (need == NEEDS_TO_OPEN ? mounted_use_to_open : mounted_use)(file, user);
     loop_end_wait(mount->loop);
     return error;
 }
 
 /* The file that is used by a request on an inode; NULL: none, because nothing of one is wanted, or
  * because that was answered with the error. */
-static bool begin_of_kind(fuse_req_t request, enum request_kind kind, fuse_ino_t number,
-                          bool is_of_root, struct mounted_file **file)
+static bool begin_of_kind(fuse_req_t request, enum request_kind kind, enum need need,
+                          fuse_ino_t number, bool is_of_root, struct mounted_file **file)
 {
     const struct node *node = node_of(request, number);
     bool is_wanted = node && (!node_is_of_folder(node) ||
                               (is_of_root && node_is_top(node) && node->type == NODE_GROUP));
     *file = is_wanted ? node->mounted : NULL;
-    int error = is_wanted ? use(request, kind, *file) : 0;
+    int error = is_wanted ? use(request, kind, need, *file) : 0;
     put_node(request, node);
     if (error)
         answer_error(request, error);
@@ -56,11 +64,12 @@ static bool begin_of_kind(fuse_req_t request, enum request_kind kind, fuse_ino_t
 static bool begin(fuse_req_t request, fuse_ino_t number, bool is_of_root,
                   struct mounted_file **file)
 {
-    return begin_of_kind(request, REQUEST_LOOKS, number, is_of_root, file);
+    return begin_of_kind(request, REQUEST_LOOKS, NEEDS_FILE, number, is_of_root, file);
 }
 
 /* The same of one that changes something, which is refused where that is the folder's. */
-static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_file **file)
+static bool begin_change_of_kind(fuse_req_t request, enum need need, fuse_ino_t number,
+                                 struct mounted_file **file)
 {
     const struct mount *mount = fuse_req_userdata(request);
     const struct node *node = node_of(request, number);
@@ -71,13 +80,25 @@ static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_f
     put_node(request, node);
     if (error)
         answer_error(request, error);
-    return !error && begin_of_kind(request, REQUEST_CHANGES, number, true, file);
+    return !error && begin_of_kind(request, REQUEST_CHANGES, need, number, true, file);
+}
+
+static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_file **file)
+{
+    return begin_change_of_kind(request, NEEDS_FILE, number, file);
 }
 
 static void end(struct mounted_file *file)
 {
     if (file)
-        mounted_put(file, false);
+        mounted_put(file);
+}
+
+/* The request may have been answered, and be gone. */
+static void end_opening(struct mounted_file *file, uid_t user)
+{
+    if (file)
+        mounted_put_opened(file, user);
 }
 
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
@@ -102,20 +123,23 @@ static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
 static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mounted_file *file;
+    uid_t user = fuse_req_ctx(request)->uid;
     bool changes = (info->flags & O_ACCMODE) != O_RDONLY;
-    if (changes ? !begin_change(request, number, &file) : !begin(request, number, true, &file))
+    if (changes ? !begin_change_of_kind(request, NEEDS_TO_OPEN, number, &file)
+                : !begin_of_kind(request, REQUEST_LOOKS, NEEDS_TO_OPEN, number, true, &file))
         return;
     mount_requests.open(request, number, info);
-    end(file);
+    end_opening(file, user);
 }
 
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mounted_file *file;
-    if (!begin(request, number, true, &file))
+    uid_t user = fuse_req_ctx(request)->uid;
+    if (!begin_of_kind(request, REQUEST_LOOKS, NEEDS_TO_OPEN, number, true, &file))
         return;
     mount_requests.opendir(request, number, info);
-    end(file);
+    end_opening(file, user);
 }
 
 /* The names of the attributes of a file's root group, if they are known without opening it. The
@@ -189,10 +213,11 @@ static void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attri
                        struct fuse_file_info *info)
 {
     struct mounted_file *file;
-    if (!begin_change(request, number, &file))
+    uid_t user = fuse_req_ctx(request)->uid;
+    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, number, &file))
         return;
     mount_requests.setattr(request, number, attributes, to_set, info);
-    end(file);
+    end_opening(file, user);
 }
 
 static void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const char *value,
@@ -218,20 +243,22 @@ static void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, m
                       struct fuse_file_info *info)
 {
     struct mounted_file *file;
-    if (!begin_change(request, parent, &file))
+    uid_t user = fuse_req_ctx(request)->uid;
+    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, parent, &file))
         return;
     mount_requests.create(request, parent, name, mode, info);
-    end(file);
+    end_opening(file, user);
 }
 
 static void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
                      dev_t device)
 {
     struct mounted_file *file;
-    if (!begin_change(request, parent, &file))
+    uid_t user = fuse_req_ctx(request)->uid;
+    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, parent, &file))
         return;
     mount_requests.mknod(request, parent, name, mode, device);
-    end(file);
+    end_opening(file, user);
 }
 
 static void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode)

@@ -39,7 +39,6 @@
 #define DECODING_SECONDS 10.0 /* of processor time, for one chunk */
 #define DECODER_BYTES    ((size_t)512 << 20) /* of address space, besides what it decodes */
 
-#define DESCRIPTORS_OF_FILE    8
 #define DESCRIPTORS_OF_SOURCES 256 /* of a file: 64 that are kept open */
 #define DESCRIPTORS_OF_LINKED  4   /* of each that external links lead to, with a part for others */
 #define DESCRIPTORS_OF_WORKERS 4096 /* for files of sources that processes of libhdf5 have open */
@@ -321,8 +320,9 @@ static int mount_and_serve(struct mount *mount, struct options *options)
 static void allow_descriptors(const struct options *options)
 {
     unsigned files = options->is_folder ? options->max_open : 1;
-    uint64_t least = (uint64_t)files * DESCRIPTORS_OF_FILE + DESCRIPTORS_BESIDE;
-    uint64_t others = options->is_folder ? READER_DESCRIPTORS
+    uint64_t least = (uint64_t)files * MOUNTED_DESCRIPTORS + DESCRIPTORS_BESIDE;
+    uint64_t in_use = options->is_folder ? mounted_most_in_use(files) - files : 0;
+    uint64_t others = options->is_folder ? in_use * MOUNTED_DESCRIPTORS + READER_DESCRIPTORS
                                          : (uint64_t)NODES_MOST_LINKED * DESCRIPTORS_OF_LINKED;
     uint64_t allowed = descriptors_allow(least + (uint64_t)files * DESCRIPTORS_OF_SOURCES +
                                          DESCRIPTORS_OF_WORKERS + others);
