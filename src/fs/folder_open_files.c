@@ -400,27 +400,39 @@ struct wish {
     struct timespec deadline; /* of waiting for others' handles */
 };
 
+/* What could not be committed is tried again, but once by each who wants room. */
+static bool fails(const struct mounted_file *file, const struct wish *wish)
+{
+    return file->users == 0 && file->fails_until > wish->began;
+}
+
+/* The one not used for longest, which may be closed. NULL: none. */
+static struct mounted_file *find_unused(const struct mounted_files *files, const struct wish *wish)
+{
+    struct mounted_file *file;
+    DL_FOREACH2 (files->open, file, next_open)
+        if (file->users == 0 && !file->is_busy && !fails(file, wish))
+            break;
+    return file;
+}
+
 struct in_use {
-    struct mounted_file *unused; /* of the others the one not used for longest; may be closed */
-    size_t lasting;              /* those for which a request has not to wait */
-    size_t n, of_user;           /* those that count */
+    size_t lasting;    /* those for which a request has not to wait */
+    size_t n, of_user; /* those that count */
 };
 
-/* What could not be committed is tried again, but once by each who wants room. */
 static struct in_use look_at_others(const struct mounted_file *than, const struct wish *wish)
 {
     struct in_use in_use = {0};
     struct mounted_file *file;
     DL_FOREACH2 (than->files->open, file, next_open) {
-        bool fails = file->users == 0 && file->fails_until > wish->began;
+        bool stays = fails(file, wish);
         if (file == than)
             continue;
-        if (file->users == 0 && !file->is_busy && !fails && !in_use.unused)
-            in_use.unused = file;
-        in_use.lasting += file->handles > 0 || fails;
-        in_use.n += file->holders || fails;
+        in_use.lasting += file->handles > 0 || stays;
+        in_use.n += file->holders || stays;
         in_use.of_user += user_count_of(file->holders, wish->user) > 0 ||
-                          (fails && file->st.st_uid == wish->user);
+                          (stays && file->st.st_uid == wish->user);
     }
     return in_use;
 }
@@ -446,11 +458,12 @@ static int open_or_wait(struct mounted_file *file, const struct wish *wish)
     struct mounted_files *files = file->files;
     if (files->n_open < files->most)
         return begin_file(file);
-    const struct in_use in_use = look_at_others(file, wish);
-    if (in_use.unused) {
-        close_file(in_use.unused, true);
+    struct mounted_file *unused = find_unused(files, wish);
+    if (unused) {
+        close_file(unused, true);
         return interrupt_check();
     }
+    const struct in_use in_use = look_at_others(file, wish);
     bool is_for_handles = in_use.lasting >= files->most;
     if (is_for_handles && !may_use_more(files, wish, &in_use))
         return wait_for_others(files, wish);
