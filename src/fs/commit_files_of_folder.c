@@ -2,6 +2,7 @@
  * for, beside each other in the background. */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/thread.h"
 #include "fs/mount.h"
@@ -81,7 +82,7 @@ static void commit_beside(const struct committing *committing)
     commits_in_background(file->commits);
     note_committed(mount, file);
     atomic_store(&file->is_committed, false);
-    mounted_put(file, false);
+    mounted_put(file);
 }
 
 static void *run_beside(void *data)
@@ -118,7 +119,7 @@ static void begin_beside(struct mount *mount, struct mounted_file *file)
     const struct committing here = {mount, file};
     if (atomic_exchange(&file->is_committed, true))
         return;
-    if (mounted_use(file, false) != 0) { /* it is used here: this cannot be */
+    if (mounted_use(file, geteuid()) != 0) { /* it is used here: this cannot be */
         atomic_store(&file->is_committed, false);
         return;
     }

@@ -1,5 +1,5 @@
 /* A list of the open files of a folder, least recently used first: the first unused one is closed when
- * another is to be opened. */
+ * another is to be opened. Where all are in use each user may use more of them, up to his share. */
 #include "fs/folder_open_files.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -23,6 +24,7 @@ struct mounted_files {
     struct folder *folder;
     struct together *together;
     unsigned most;
+    size_t most_in_use; /* mounted_most_in_use, or fewer for want of descriptors */
     struct mounted_calls calls;
     void *context;
     pthread_mutex_t lock;   /* guards what follows */
@@ -34,6 +36,16 @@ struct mounted_files {
     struct sfs_statistics closed; /* the store_* of those that are not open any more */
 };
 
+/* Half of the descriptors are for these files. */
+static size_t most_in_use(unsigned most)
+{
+    struct rlimit limit;
+    size_t n = mounted_most_in_use(most);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 2 / MOUNTED_DESCRIPTORS < n)
+        n = (size_t)limit.rlim_cur / 2 / MOUNTED_DESCRIPTORS;
+    return n > most ? n : most;
+}
+
 int mounted_files_create(struct folder *folder, struct together *together, unsigned most,
                          struct mounted_files **out)
 {
@@ -43,6 +55,7 @@ int mounted_files_create(struct folder *folder, struct together *together, unsig
     files->folder = folder;
     files->together = together;
     files->most = most;
+    files->most_in_use = most_in_use(most);
     pthread_mutex_init(&files->lock, NULL);
     clock_init_condition(&files->changed);
     *out = files;
@@ -378,27 +391,97 @@ static void close_file(struct mounted_file *file, bool may_stay)
     unref(file);
 }
 
-/* Closes one that is not in use, or waits for one that is used by a request only; until the deadline
- * also for handles, as the kernel tells of a close(2) after it has returned, and for what cannot be
- * committed. -ENFILE: there is none. */
-static int make_room(struct mounted_files *files, const struct timespec *deadline)
+/* ---- Using files. The lock must be held. ---- */
+
+struct wish {
+    uid_t user;
+    bool opens;               /* handles may come of it */
+    uint64_t began;           /* clock_now */
+    struct timespec deadline; /* of waiting for others' handles */
+};
+
+/* What could not be committed is tried again, but once by each who wants room. */
+static bool fails(const struct mounted_file *file, const struct wish *wish)
+{
+    return file->users == 0 && file->fails_until > wish->began;
+}
+
+/* The one not used for longest, which may be closed. NULL: none. */
+static struct mounted_file *find_unused(const struct mounted_files *files, const struct wish *wish)
 {
     struct mounted_file *file;
-    unsigned lasting = 0;
-    const uint64_t now = clock_now();
-    DL_FOREACH2 (files->open, file, next_open) {
-        bool fails = file->users == 0 && file->fails_until > now;
-        if (file->users == 0 && !file->is_busy && !fails)
+    DL_FOREACH2 (files->open, file, next_open)
+        if (file->users == 0 && !file->is_busy && !fails(file, wish))
             break;
-        lasting += file->handles > 0 || fails;
+    return file;
+}
+
+struct in_use {
+    size_t lasting;    /* those for which a request has not to wait */
+    size_t n, of_user; /* those that count */
+};
+
+static struct in_use look_at_others(const struct mounted_file *than, const struct wish *wish)
+{
+    struct in_use in_use = {0};
+    struct mounted_file *file;
+    DL_FOREACH2 (than->files->open, file, next_open) {
+        bool stays = fails(file, wish);
+        if (file == than)
+            continue;
+        in_use.lasting += file->handles > 0 || stays;
+        in_use.n += file->holders || stays;
+        in_use.of_user += user_count_of(file->holders, wish->user) > 0 ||
+                          (stays && file->st.st_uid == wish->user);
     }
-    if (file)
-        close_file(file, true);
-    else if (lasting >= files->most)
-        return pthread_cond_timedwait(&files->changed, &files->lock, deadline) ? -ENFILE : 0;
-    else
-        return interrupt_wait_monotonic(&files->changed, &files->lock);
-    return 0;
+    return in_use;
+}
+
+static bool may_use_more(const struct mounted_files *files, const struct wish *wish,
+                         const struct in_use *in_use)
+{
+    return in_use->of_user < files->most &&
+           user_may_have_more(wish->user, in_use->of_user, in_use->n, files->most_in_use);
+}
+
+/* For handles and for what cannot be committed only until the deadline: the kernel tells of a close(2) after it has
+ * returned. -ENFILE. */
+static int wait_for_others(struct mounted_files *files, const struct wish *wish)
+{
+    return pthread_cond_timedwait(&files->changed, &files->lock, &wish->deadline) ? -ENFILE : 0;
+}
+
+/* One more is opened if there is room. Else one that is not in use is closed, or waited for if it is used by a request
+ * only. If there is none the user has his share of what is kept for that: of more files than are open otherwise. */
+static int open_or_wait(struct mounted_file *file, const struct wish *wish)
+{
+    struct mounted_files *files = file->files;
+    if (files->n_open < files->most)
+        return begin_file(file);
+    struct mounted_file *unused = find_unused(files, wish);
+    if (unused) {
+        close_file(unused, true);
+        return interrupt_check();
+    }
+    const struct in_use in_use = look_at_others(file, wish);
+    bool is_for_handles = in_use.lasting >= files->most;
+    if (is_for_handles && !may_use_more(files, wish, &in_use))
+        return wait_for_others(files, wish);
+    if (is_for_handles && files->n_open < files->most_in_use)
+        return begin_file(file);
+    return interrupt_wait_monotonic(&files->changed, &files->lock);
+}
+
+/* Of one that is open: as long as no more than usual are everybody may. */
+static bool may_open_in(const struct mounted_file *file, const struct wish *wish)
+{
+    const struct mounted_files *files = file->files;
+    bool is_usual =
+        files->n_open <= files->most && files->most_in_use == mounted_most_in_use(files->most);
+    if (!wish->opens || is_usual || user_count_of(file->holders, wish->user) > 0)
+        return true;
+    const struct in_use in_use = look_at_others(file, wish);
+    return may_use_more(files, wish, &in_use);
 }
 
 /* An unused open file that is the same under another name, as after a rename: its lock would keep
@@ -414,61 +497,84 @@ static struct mounted_file *find_same(const struct mounted_file *file)
     return other;
 }
 
-/* The lock must be held, and it be open. */
-static void count_user(struct mounted_file *file, bool is_handle)
+/* It is open. */
+static int count_user(struct mounted_file *file, const struct wish *wish)
 {
     struct mounted_files *files = file->files;
+    int error = wish->opens ? user_count_add(&file->holders, wish->user) : 0;
+    if (error)
+        return error;
     mounted_ref(file);
     file->users++;
-    file->handles += is_handle;
     DL_DELETE2(files->open, file, prev_open, next_open);
     DL_APPEND2(files->open, file, prev_open, next_open);
+    return 0;
 }
 
-bool mounted_use_open(struct mounted_file *file)
+int mounted_use_open(struct mounted_file *file, uid_t user, bool opens)
 {
-    if (!file->files)
-        return true;
-    pthread_mutex_lock(&file->files->lock);
-    bool is_open = file->file && !file->is_busy;
-    if (is_open)
-        count_user(file, false);
-    pthread_mutex_unlock(&file->files->lock);
-    return is_open;
+    struct mounted_files *files = file->files;
+    if (!files)
+        return 0;
+    const struct wish wish = {.user = user, .opens = opens, .began = clock_now()};
+    pthread_mutex_lock(&files->lock);
+    bool is_open = file->file && !file->is_busy && may_open_in(file, &wish);
+    int error = is_open ? count_user(file, &wish) : -EAGAIN;
+    pthread_mutex_unlock(&files->lock);
+    return error;
 }
 
-int mounted_use(struct mounted_file *file, bool is_handle)
+static int use_locked(struct mounted_file *file, const struct wish *wish)
 {
     struct mounted_files *files = file->files;
     struct mounted_file *other;
     int error = 0;
-    if (!files)
-        return 0;
-    const struct timespec deadline = clock_in(RELEASE_NANOS);
-    pthread_mutex_lock(&files->lock);
-    while (!error && (file->is_busy || !file->file)) {
+    while (!error && (file->is_busy || !file->file || !may_open_in(file, wish))) {
         if (file->is_busy)
             error = interrupt_wait_monotonic(&files->changed, &files->lock);
+        else if (file->file)
+            error = wait_for_others(files, wish);
         else if (file->error)
             error = file->error;
         else if ((other = find_same(file)) && other->is_busy)
             error = interrupt_wait_monotonic(&files->changed, &files->lock);
         else if (other)
             close_file(other, true);
-        else if (files->n_open >= files->most)
-            error = make_room(files, &deadline);
         else
-            error = begin_file(file);
+            error = open_or_wait(file, wish);
     }
-    if (!error)
-        count_user(file, is_handle);
+    return error ? error : count_user(file, wish);
+}
+
+static int use(struct mounted_file *file, uid_t user, bool opens)
+{
+    struct mounted_files *files = file->files;
+    if (!files)
+        return 0;
+    const struct wish wish = {user, opens, clock_now(), clock_in(RELEASE_NANOS)};
+    pthread_mutex_lock(&files->lock);
+    int error = use_locked(file, &wish);
+    const struct in_use in_use =
+        error == -ENFILE ? look_at_others(file, &wish) : (struct in_use){0};
     pthread_mutex_unlock(&files->lock);
     if (error == -ENFILE)
         log_warning(
-            "%s/%s: refused: %u files are open, and all of them are in use, or have changes "
-            "that cannot be committed: -o max_open=N allows more",
-            folder_path(files->folder), file->path, files->most);
+            "%s/%s: refused: user %u has %zu HDF5 files in use, all users %zu: something in "
+            "them is open, they have temporary files, or changes that cannot be committed: "
+            "-o max_open=N allows more than %u",
+            folder_path(files->folder), file->path, (unsigned)user, in_use.of_user, in_use.n,
+            files->most);
     return error;
+}
+
+int mounted_use(struct mounted_file *file, uid_t user)
+{
+    return use(file, user, false);
+}
+
+int mounted_use_to_open(struct mounted_file *file, uid_t user)
+{
+    return use(file, user, true);
 }
 
 /* ---- Names of attributes ---- */
@@ -555,15 +661,19 @@ int mounted_names(struct mounted_file *file, char **names, size_t *n)
     return error;
 }
 
-void mounted_use_more(struct mounted_file *file)
+int mounted_use_more(struct mounted_file *file, uid_t user)
 {
     if (!file->files)
-        return;
+        return 0;
     pthread_mutex_lock(&file->files->lock);
-    mounted_ref(file);
-    file->users++;
-    file->handles++;
+    int error = user_count_add(&file->holders, user);
+    if (!error) {
+        mounted_ref(file);
+        file->users++;
+        file->handles++;
+    }
     pthread_mutex_unlock(&file->files->lock);
+    return error;
 }
 
 void mounted_outdate(struct mounted_file *file)
@@ -573,7 +683,8 @@ void mounted_outdate(struct mounted_file *file)
     pthread_mutex_unlock(&file->files->lock);
 }
 
-void mounted_put(struct mounted_file *file, bool is_handle)
+/* holder: of whom it counts, or NULL. */
+static void put(struct mounted_file *file, bool is_handle, const uid_t *holder)
 {
     struct mounted_files *files = file->files;
     if (!files)
@@ -581,11 +692,28 @@ void mounted_put(struct mounted_file *file, bool is_handle)
     pthread_mutex_lock(&files->lock);
     file->users--;
     file->handles -= is_handle;
+    if (holder)
+        user_count_remove(&file->holders, *holder);
     pthread_cond_broadcast(&files->changed);
     if (file->is_outdated && file->users == 0 && file->file)
         (void)end_file(file, true);
     unref(file);
     pthread_mutex_unlock(&files->lock);
+}
+
+void mounted_put(struct mounted_file *file)
+{
+    put(file, false, NULL);
+}
+
+void mounted_put_opened(struct mounted_file *file, uid_t user)
+{
+    put(file, false, &user);
+}
+
+void mounted_put_more(struct mounted_file *file, uid_t user)
+{
+    put(file, true, &user);
 }
 
 void mounted_views_opened(struct mounted_file *file)
@@ -663,7 +791,7 @@ int mounted_files_each(struct mounted_files *files, bool waits,
         int failed = action(context, all[i - 1]);
         error = error ? error : failed;
         mounted_ref(all[i - 1]); /* that of a user */
-        mounted_put(all[i - 1], false);
+        mounted_put(all[i - 1]);
     }
     for (i = 0; all && i < n; i++)
         mounted_unref(all[i]);

@@ -15,10 +15,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 
 #include "dataset/files_together.h"
 #include "fs/folder_walk.h"
+#include "fs/user_share.h"
 #include "sparsefs/sparsefs.h"
+
+#define MOUNTED_DESCRIPTORS 8 /* that an open file takes, about */
 
 struct commits;
 struct fresh;
@@ -55,6 +59,7 @@ struct mounted_file {
     /* Under the lock of files: */
     struct mounted_file *prev_open, *next_open; /* those not used for longest first */
     unsigned users, handles;                    /* handles are users for longer than a request */
+    struct user_count *holders;                 /* whose the handles are, and who opens one */
     unsigned n_views;                           /* that are open of its datasets */
     bool is_busy;                               /* it is being opened or closed */
     bool was_open;
@@ -66,9 +71,16 @@ struct mounted_file {
     int error; /* it cannot be read as HDF5, however often one tries */
 };
 
+/* The most files that are in use at a time, if that many descriptors may be: more than are open otherwise. Alone each
+ * user may use `most` then, whatever of this all others use (user_share.h). */
+static inline size_t mounted_most_in_use(unsigned most)
+{
+    return (size_t)most * 3 + 1;
+}
+
 /* All of a folder, whose files are opened by `together`; both outlive this. most: that are open at
- * a time. opened(context, file, opened): it was opened, as that, and is closed again on an error.
- * closing(context, file): it is about to be closed, and nothing is left to commit of it: nothing
+ * a time, but for those that several users use. opened(context, file, opened): it was opened, as that, and is closed
+ * again on an error. closing(context, file): it is about to be closed, and nothing is left to commit of it: nothing
  * that was opened of it may stay. */
 int mounted_files_create(struct folder *folder, struct together *together, unsigned most,
                          struct mounted_files **files);
@@ -129,16 +141,19 @@ void mounted_tell(struct mounted_file *file, mode_t bits);
  * they are. */
 bool mounted_keeps_pages(struct mounted_file *file, const struct stat *st);
 
-/* It is open until mounted_put; what is not a folder's is that anyway. is_handle: for longer than a
- * request. -ESTALE: it is another file now; -ENFILE: there are handles, or changes that cannot be
- * committed, of as many as can be open; -EIO: it is no HDF5 file, of which the log says more;
- * -EINTR: others were waited for (interrupt.h); errors of sfs_open. */
-int mounted_use(struct mounted_file *file, bool is_handle);
+/* It is open until mounted_put; what is not a folder's is that anyway. user: for whom it is. -ESTALE: it is another
+ * file now; -ENFILE: he has handles of as many as he may, or as can be open have handles, or changes that cannot be
+ * committed, which count for their owner; -EIO: it is no HDF5 file, of which the log says more; -EINTR: others were
+ * waited for (interrupt.h); errors of sfs_open. */
+int mounted_use(struct mounted_file *file, uid_t user);
+void mounted_put(struct mounted_file *file);
 
-/* The same for a request, if it is open already; false: it is not. */
-bool mounted_use_open(struct mounted_file *file);
+/* The same of a request that may make handles. -ENOMEM. */
+int mounted_use_to_open(struct mounted_file *file, uid_t user);
+void mounted_put_opened(struct mounted_file *file, uid_t user);
 
-void mounted_put(struct mounted_file *file, bool is_handle);
+/* The one or, if opens, the other, of a file that is open already. -EAGAIN: it is not, or he has to wait; -ENOMEM. */
+int mounted_use_open(struct mounted_file *file, uid_t user, bool opens);
 
 /* Another program has changed or removed one of a folder that is used: it is closed when it is not
  * any more, to be opened as what it is then. */
@@ -153,8 +168,10 @@ void mounted_keep_names(struct mounted_file *file, const char *names, size_t n);
  * to be opened; -ENOMEM. */
 int mounted_names(struct mounted_file *file, char **names, size_t *n);
 
-/* A handle of a file that is in use. */
-void mounted_use_more(struct mounted_file *file);
+/* A handle: for longer than a request. The file is in use, by a request of the user's that may make handles, or by a
+ * handle of his. -ENOMEM. */
+int mounted_use_more(struct mounted_file *file, uid_t user);
+void mounted_put_more(struct mounted_file *file, uid_t user);
 
 /* Take its tree_lock, until mounted_unlock. -EINTR: it is not taken (interrupt.h). */
 int mounted_lock_to_read(struct mounted_file *file);

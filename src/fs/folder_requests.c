@@ -33,27 +33,35 @@ static bool is_root_group(const struct node *node)
     return node_is_of_folder(node) && node_is_top(node) && node->type == NODE_GROUP;
 }
 
+/* What a request does with a file. */
+enum need {
+    NEEDS_FILE,
+    NEEDS_TO_OPEN, /* handles may come of it: of what is opened, made, or written by its name */
+};
+
 /* One that is open shows who may read it, and the kernel asks. To open one locks it, and is done for nobody who may not
  * read it: some calls do not ask the kernel, and it remembers for a while what was allowed. */
-static int use_of_caller(fuse_req_t request, const struct node *node)
+static int use_of_caller(fuse_req_t request, enum need need, const struct node *node)
 {
+    uid_t user = fuse_req_ctx(request)->uid;
     if (!caller_reads_all(request)) {
-        if (mounted_use_open(node->mounted))
-            return 0;
-        int error = caller_may_read_closed(request, node);
+        int error = mounted_use_open(node->mounted, user, need == NEEDS_TO_OPEN);
+        if (error != -EAGAIN)
+            return error;
+        error = caller_may_read_closed(request, node);
         if (error)
             return error;
     }
-    return mounted_use(node->mounted, false);
+    return (need == NEEDS_TO_OPEN ? mounted_use_to_open : mounted_use)(node->mounted, user);
 }
 
 /* What is waited for may take the serving of other requests. */
-static int use(fuse_req_t request, enum request_kind kind, const struct node *node)
+static int use(fuse_req_t request, enum request_kind kind, enum need need, const struct node *node)
 {
     INTERRUPTIBLE(request, kind);
     const struct mount *mount = fuse_req_userdata(request);
     loop_begin_wait(mount->loop);
-    int error = use_of_caller(request, node);
+    int error = use_of_caller(request, need, node);
     loop_end_wait(mount->loop);
     return error;
 }
@@ -63,14 +71,14 @@ enum wanted { WANTS_NOTHING, WANTS_INSIDE, WANTS_ALL };
 
 /* The file that is used by a request on an inode; NULL: none, because nothing of one is wanted, or
  * because that was answered with the error. */
-static bool begin_of_kind(fuse_req_t request, enum request_kind kind, fuse_ino_t number,
-                          enum wanted wanted, struct mounted_file **file)
+static bool begin_of_kind(fuse_req_t request, enum request_kind kind, enum need need,
+                          fuse_ino_t number, enum wanted wanted, struct mounted_file **file)
 {
     const struct node *node = wanted != WANTS_NOTHING ? node_of(request, number) : NULL;
     bool is_wanted =
         node && (!node_is_of_folder(node) || (wanted == WANTS_ALL && is_root_group(node)));
     *file = is_wanted ? node->mounted : NULL;
-    int error = is_wanted ? use(request, kind, node) : 0;
+    int error = is_wanted ? use(request, kind, need, node) : 0;
     put_node(request, node);
     if (error)
         answer_error(request, error);
@@ -80,12 +88,12 @@ static bool begin_of_kind(fuse_req_t request, enum request_kind kind, fuse_ino_t
 static bool begin(fuse_req_t request, fuse_ino_t number, enum wanted wanted,
                   struct mounted_file **file)
 {
-    return begin_of_kind(request, REQUEST_LOOKS, number, wanted, file);
+    return begin_of_kind(request, REQUEST_LOOKS, NEEDS_FILE, number, wanted, file);
 }
 
 /* The same of one that changes something, which is refused where that is the folder's. */
-static bool begin_change_of(fuse_req_t request, fuse_ino_t number, enum wanted wanted,
-                            struct mounted_file **file)
+static bool begin_change_of_kind(fuse_req_t request, enum need need, fuse_ino_t number,
+                                 enum wanted wanted, struct mounted_file **file)
 {
     const struct mount *mount = fuse_req_userdata(request);
     const struct node *node = node_of(request, number);
@@ -96,18 +104,25 @@ static bool begin_change_of(fuse_req_t request, fuse_ino_t number, enum wanted w
     put_node(request, node);
     if (error)
         answer_error(request, error);
-    return !error && begin_of_kind(request, REQUEST_CHANGES, number, wanted, file);
+    return !error && begin_of_kind(request, REQUEST_CHANGES, need, number, wanted, file);
 }
 
 static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_file **file)
 {
-    return begin_change_of(request, number, WANTS_ALL, file);
+    return begin_change_of_kind(request, NEEDS_FILE, number, WANTS_ALL, file);
 }
 
 static void end(struct mounted_file *file)
 {
     if (file)
-        mounted_put(file, false);
+        mounted_put(file);
+}
+
+/* The request may have been answered, and be gone. */
+static void end_opening(struct mounted_file *file, uid_t user)
+{
+    if (file)
+        mounted_put_opened(file, user);
 }
 
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
@@ -133,20 +148,23 @@ static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
 static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mounted_file *file;
+    uid_t user = fuse_req_ctx(request)->uid;
     bool changes = (info->flags & O_ACCMODE) != O_RDONLY;
-    if (changes ? !begin_change(request, number, &file) : !begin(request, number, WANTS_ALL, &file))
+    if (changes ? !begin_change_of_kind(request, NEEDS_TO_OPEN, number, WANTS_ALL, &file)
+                : !begin_of_kind(request, REQUEST_LOOKS, NEEDS_TO_OPEN, number, WANTS_ALL, &file))
         return;
     mount_requests.open(request, number, info);
-    end(file);
+    end_opening(file, user);
 }
 
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
     struct mounted_file *file;
-    if (!begin(request, number, WANTS_ALL, &file))
+    uid_t user = fuse_req_ctx(request)->uid;
+    if (!begin_of_kind(request, REQUEST_LOOKS, NEEDS_TO_OPEN, number, WANTS_ALL, &file))
         return;
     mount_requests.opendir(request, number, info);
-    end(file);
+    end_opening(file, user);
 }
 
 /* The names of the attributes of a file's root group, if they are known without opening it. The
@@ -245,18 +263,21 @@ static void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attri
                        struct fuse_file_info *info)
 {
     struct mounted_file *file;
+    uid_t user = fuse_req_ctx(request)->uid;
     bool is_change = to_set & ~FUSE_SET_ATTR_CTIME;
-    if (!begin_change_of(request, number, is_change ? WANTS_ALL : WANTS_INSIDE, &file))
+    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, number, is_change ? WANTS_ALL : WANTS_INSIDE,
+                              &file))
         return;
     mount_requests.setattr(request, number, attributes, to_set, info);
-    end(file);
+    end_opening(file, user);
 }
 
 static void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const char *value,
                         size_t n, int flags)
 {
     struct mounted_file *file;
-    if (!begin_change_of(request, number, is_users(name) ? WANTS_ALL : WANTS_NOTHING, &file))
+    if (!begin_change_of_kind(request, NEEDS_FILE, number,
+                              is_users(name) ? WANTS_ALL : WANTS_NOTHING, &file))
         return;
     mount_requests.setxattr(request, number, name, value, n, flags);
     end(file);
@@ -265,7 +286,8 @@ static void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name,
 static void on_removexattr(fuse_req_t request, fuse_ino_t number, const char *name)
 {
     struct mounted_file *file;
-    if (!begin_change_of(request, number, is_users(name) ? WANTS_ALL : WANTS_NOTHING, &file))
+    if (!begin_change_of_kind(request, NEEDS_FILE, number,
+                              is_users(name) ? WANTS_ALL : WANTS_NOTHING, &file))
         return;
     mount_requests.removexattr(request, number, name);
     end(file);
@@ -275,20 +297,22 @@ static void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, m
                       struct fuse_file_info *info)
 {
     struct mounted_file *file;
-    if (!begin_change(request, parent, &file))
+    uid_t user = fuse_req_ctx(request)->uid;
+    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, parent, WANTS_ALL, &file))
         return;
     mount_requests.create(request, parent, name, mode, info);
-    end(file);
+    end_opening(file, user);
 }
 
 static void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
                      dev_t device)
 {
     struct mounted_file *file;
-    if (!begin_change(request, parent, &file))
+    uid_t user = fuse_req_ctx(request)->uid;
+    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, parent, WANTS_ALL, &file))
         return;
     mount_requests.mknod(request, parent, name, mode, device);
-    end(file);
+    end_opening(file, user);
 }
 
 static void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode)

@@ -61,13 +61,15 @@ static void answer_change(struct mount *mount, const struct change *change, fuse
 
 /* ---- Making ---- */
 
-static int make(struct mount *mount, struct inode directory, const char *name,
+static int make(fuse_req_t request, struct inode directory, const char *name,
                 struct temporary **temporary, struct change *change)
 {
+    struct mount *mount = mount_of(request);
     struct temporary_place place;
     int error = place_of_name(mount, directory, name, REFUSAL_NAME, &place);
     if (!error)
-        error = temporary_make(mount->temporaries, place, name, temporary);
+        error =
+            temporary_make(mount->temporaries, place, name, fuse_req_ctx(request)->uid, temporary);
     if (!error)
         change_of_names(mount, place.node, change);
     return error;
@@ -113,7 +115,7 @@ void create_temporary(fuse_req_t request, fuse_ino_t parent, const char *name,
     struct temporary *temporary = NULL;
     struct open_file *file = NULL;
     struct change change = {0};
-    answer.error = make(mount, directory, name, &temporary, &change);
+    answer.error = make(request, directory, name, &temporary, &change);
     bool is_made = !answer.error;
     if (answer.error == -EEXIST && !(info->flags & O_EXCL))
         answer.error = find_made(mount, directory, name, &temporary);
@@ -137,7 +139,7 @@ void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
     struct answer answer = {.kind = ANSWER_ENTRY};
     struct temporary *temporary = NULL;
     struct change change = {0};
-    answer.error = S_ISREG(mode) ? make(mount, inode_unpack(parent), name, &temporary, &change)
+    answer.error = S_ISREG(mode) ? make(request, inode_unpack(parent), name, &temporary, &change)
                                  : refuse(mount, inode_unpack(parent), REFUSAL_NAME);
     if (!answer.error)
         answer.error = entry_of(mount, temporary, &answer.entry);

@@ -38,7 +38,7 @@ static bool uses_file(const struct open_file *file)
     return file->node && (file->node->type == NODE_GROUP || !node_is_of_folder(file->node));
 }
 
-struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
+struct open_file *open_file_new(struct mount *mount, fuse_ino_t number, uid_t user)
 {
     struct open_file *file = calloc(1, sizeof(*file));
     if (!file)
@@ -54,8 +54,12 @@ struct open_file *open_file_new(struct mount *mount, fuse_ino_t number)
     file->node = node_get(mount->nodes, file->inode.node);
     if (file->node)
         node_hold(mount->nodes, file->inode.node);
-    if (uses_file(file))
-        mounted_use_more(file->node->mounted);
+    file->user = user;
+    if (uses_file(file) && mounted_use_more(file->node->mounted, user) != 0) {
+        node_put(mount->nodes, file->inode.node);
+        free(file);
+        return NULL;
+    }
     pthread_mutex_lock(&open_lock);
     DL_APPEND(open_files, file);
     pthread_mutex_unlock(&open_lock);
@@ -213,7 +217,7 @@ void open_file_put(struct mount *mount, struct open_file *file)
     if (file->directory)
         directory_close(mount, file->directory);
     if (uses_file(file))
-        mounted_put(file->node->mounted, true);
+        mounted_put_more(file->node->mounted, file->user);
     if (file->node)
         node_put(mount->nodes, file->inode.node);
     if (file->fd >= 0)
@@ -279,13 +283,12 @@ static int count_text(struct mount *mount, struct open_file *file, uid_t user)
 }
 
 /* A file that is not HDF5 is open in the daemon, too. */
-static int count_descriptor(struct mount *mount, struct open_file *file, uid_t user)
+static int count_descriptor(struct mount *mount, struct open_file *file)
 {
     if (!file->node || file->node->type != NODE_PASSED)
         return 0;
-    int error = reader_descriptor_take(mount->options->file, user);
+    int error = reader_descriptor_take(mount->options->file, file->user);
     file->counts_descriptor = !error;
-    file->user = user;
     return error;
 }
 
@@ -320,7 +323,7 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
                                                                  file->inode.frame, &file->fresh)
                         : 0;
     if (!error && view_is_csr(kind))
-        return matrix_begin(mount->matrices, file->node, &file->matrix);
+        return matrix_begin(mount->matrices, file->node, file->user, &file->matrix);
     return error
                ? error
                : staging_begin(mount->staging, file->node, kind, file->inode.frame, &file->staged);
@@ -440,7 +443,7 @@ int open_file_now(struct mount *mount, struct open_file **file)
     temporary_state(was->temporary, &state);
     if (!state.has_become)
         return 0;
-    struct open_file *instead = open_file_new(mount, inode_pack(state.became));
+    struct open_file *instead = open_file_new(mount, inode_pack(state.became), was->user);
     if (!instead)
         return -ENOMEM;
     int error = open_content(mount, instead, was->access, false);
@@ -456,11 +459,11 @@ int open_file_now(struct mount *mount, struct open_file **file)
 int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, bool is_new,
                    struct fuse_file_info *info, struct open_file **out)
 {
-    struct open_file *file = open_file_new(mount, number);
+    uid_t user = fuse_req_ctx(request)->uid;
+    struct open_file *file = open_file_new(mount, number, user);
     if (!file)
         return -ENOMEM;
-    uid_t user = fuse_req_ctx(request)->uid;
-    int error = count_descriptor(mount, file, user);
+    int error = count_descriptor(mount, file);
     if (!error)
         error = open_content(mount, file, info->flags & O_ACCMODE, is_new);
     if (!error)

@@ -45,7 +45,7 @@ struct open_file {
 struct open_file *open_file_of(const struct fuse_file_info *info);
 
 /* A file that has no content yet; NULL: no memory. */
-struct open_file *open_file_new(struct mount *mount, fuse_ino_t number);
+struct open_file *open_file_new(struct mount *mount, fuse_ino_t number, uid_t user);
 void open_file_use(struct open_file *file);
 void open_file_put(struct mount *mount, struct open_file *file);
 

@@ -1,7 +1,7 @@
 /* Descriptors that the daemon has for as long as users have plain files and directories of a folder open: one for each,
  * so their number is the users'. They have a part of what the process may have open; the rest is for HDF5 files,
- * commits, and looking at what is in the folder. Of this part a quarter is kept for root and who has mounted, and of
- * others nobody has more than is left: who takes many keeps no one else from some. Of the process; thread-safe. */
+ * commits, and looking at what is in the folder. Of this part each user has a share (user_share.h). Of the process;
+ * thread-safe. */
 #ifndef SPARSEFS_FS_READER_DESCRIPTORS_H
 #define SPARSEFS_FS_READER_DESCRIPTORS_H
 

@@ -108,10 +108,9 @@ static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_i
         fuse_reply_err(request, ENOSYS); /* it never asks again, and keeps what they hold */
         return;
     }
-    struct open_file *file = open_file_new(mount, number);
-    int error =
-        file ? directory_open(mount, file->inode, fuse_req_ctx(request)->uid, &file->directory)
-             : -ENOMEM;
+    uid_t user = fuse_req_ctx(request)->uid;
+    struct open_file *file = open_file_new(mount, number, user);
+    int error = file ? directory_open(mount, file->inode, user, &file->directory) : -ENOMEM;
     if (error) {
         if (file)
             open_file_put(mount, file);

@@ -129,8 +129,8 @@ void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, 
     else if (is_other && !mount->is_writable)
         answer.error = -EROFS;
     if (!answer.error && to_set & FUSE_SET_ATTR_SIZE) {
-        const struct truncation truncation = {inode, file, by_opening,
-                                              (uint64_t)attributes->st_size};
+        const struct truncation truncation = {
+            inode, file, by_opening, (uint64_t)attributes->st_size, fuse_req_ctx(request)->uid};
         answer.error = mount_truncate(mount, &truncation, &change);
         if (file)
             selection_forget(file);

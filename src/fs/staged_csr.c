@@ -33,6 +33,7 @@ struct matrix {
     /* Never changed; held: */
     const struct node *node;
     struct views *views;
+    uid_t user;             /* for whom it was begun, and counts (folder_open_files.h) */
     pthread_mutex_t taking; /* taken before the next one */
     pthread_mutex_t lock;   /* guards the parts, also while they are taken */
     struct part part[VIEW_CSR_PARTS];
@@ -68,40 +69,47 @@ static struct part *part_of(struct matrix *matrix, enum view_kind view)
 
 /* ---- The table ---- */
 
-static int add(struct matrices *matrices, const struct node *node, struct matrix **out)
+static int add(struct matrices *matrices, const struct node *node, uid_t user, struct matrix **out)
 {
     struct matrix *matrix = calloc(1, sizeof(*matrix));
     int error = matrix ? node_get_views(matrices->nodes, node, &matrix->views) : -ENOMEM;
     if (error)
         goto failed;
+    error = mounted_use_more(node->mounted, user);
+    if (error)
+        goto no_handle;
     matrix->node = node;
     matrix->object = node->object;
+    matrix->user = user;
     HASH_ADD(hh, matrices->table, object, sizeof(matrix->object), matrix);
     if (hash_failed()) {
-        node_put_views(matrices->nodes, node);
         error = -ENOMEM;
-        goto failed;
+        goto no_place;
     }
     pthread_mutex_init(&matrix->taking, NULL);
     pthread_mutex_init(&matrix->lock, NULL);
     node_hold(matrices->nodes, node->number);
-    mounted_use_more(node->mounted);
     atomic_fetch_add(&matrices->n, 1);
     *out = matrix;
     return 0;
 
+no_place:
+    mounted_put_more(node->mounted, user);
+no_handle:
+    node_put_views(matrices->nodes, node);
 failed:
     free(matrix);
     return error;
 }
 
-int matrix_begin(struct matrices *matrices, const struct node *node, struct matrix **out)
+int matrix_begin(struct matrices *matrices, const struct node *node, uid_t user,
+                 struct matrix **out)
 {
     int error = 0;
     pthread_mutex_lock(&matrices->lock);
     HASH_FIND(hh, matrices->table, &node->object, sizeof(node->object), *out);
     if (!*out)
-        error = add(matrices, node, out);
+        error = add(matrices, node, user, out);
     if (!error)
         (*out)->users++;
     pthread_mutex_unlock(&matrices->lock);
@@ -136,7 +144,7 @@ static void destroy(struct matrices *matrices, struct matrix *matrix)
     pthread_mutex_destroy(&matrix->taking);
     struct mounted_file *mounted = matrix->node->mounted;
     node_put_views(matrices->nodes, matrix->node);
-    mounted_put(mounted, true);
+    mounted_put_more(mounted, matrix->user);
     node_put(matrices->nodes, matrix->node->number);
     free(matrix);
 }

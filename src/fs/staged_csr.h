@@ -27,7 +27,8 @@ int matrices_create(struct nodes *nodes, struct staging_limit *limit, struct mat
 void matrices_destroy(struct matrices *matrices);
 
 /* Somebody opens such a file for writing, until matrix_end, before which he takes what it holds. */
-int matrix_begin(struct matrices *matrices, const struct node *node, struct matrix **matrix);
+int matrix_begin(struct matrices *matrices, const struct node *node, uid_t user,
+                 struct matrix **matrix);
 void matrix_end(struct matrices *matrices, struct matrix *matrix);
 
 /* A file of it, and who writes or closes it. */

@@ -28,6 +28,7 @@ struct temporary {
     /* Never changed: */
     uint64_t number;
     const struct node *home;  /* by which it was made; held */
+    uid_t user;               /* by whom; it counts for him (folder_open_files.h) */
     pthread_mutex_t lock;     /* guards what follows */
     bool becomes;             /* a frame, which may take long: bytes and n stay as they are */
     pthread_cond_t no_longer; /* `becomes` */

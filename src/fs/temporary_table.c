@@ -110,7 +110,7 @@ static void destroy(struct temporaries *temporaries, struct temporary *temporary
 {
     if (temporary->has_become)
         node_put(temporaries->nodes, temporary->became.node);
-    mounted_put(temporary->home->mounted, true);
+    mounted_put_more(temporary->home->mounted, temporary->user);
     node_put(temporaries->nodes, temporary->home->number);
     destroy_lock(temporary);
     free(temporary->bytes);
@@ -164,6 +164,8 @@ static int add(struct temporaries *temporaries, struct temporary *temporary, str
     if (temporaries->numbers == INODE_MAX_FRAMES ||
         staging_limit_take(temporaries->limit, temporary->taken) != 0)
         return -ENOSPC;
+    if (mounted_use_more(temporary->home->mounted, temporary->user) != 0)
+        goto no_handle;
     temporary->number = temporaries->numbers;
     HASH_ADD(hh_number, temporaries->by_number, number, sizeof(temporary->number), temporary);
     if (!hash_failed()) {
@@ -172,23 +174,25 @@ static int add(struct temporaries *temporaries, struct temporary *temporary, str
             DL_APPEND(temporaries->list, temporary);
             atomic_fetch_add(&temporaries->n, 1);
             node_hold(temporaries->nodes, temporary->home->number);
-            mounted_use_more(temporary->home->mounted);
             return 0;
         }
         HASH_DELETE(hh_number, temporaries->by_number, temporary);
     }
+    mounted_put_more(temporary->home->mounted, temporary->user);
+no_handle:
     staging_limit_give_back(temporaries->limit, temporary->taken);
     return -ENOMEM;
 }
 
 int temporary_make(struct temporaries *temporaries, struct temporary_place place,
-                   const char *string, struct temporary **out)
+                   const char *string, uid_t user, struct temporary **out)
 {
     struct temporary *temporary = calloc(1, sizeof(*temporary));
     struct name *name = new_name(place, string);
     int error = temporary && name ? 0 : -ENOMEM;
     if (!error) {
         temporary->home = place.node;
+        temporary->user = user;
         temporary->users = 2; /* its name, and the caller */
         temporary->taken = sizeof(*temporary) + sizeof(*name) + strlen(string);
         clock_gettime(CLOCK_REALTIME, &temporary->mtime);

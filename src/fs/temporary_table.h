@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 #include "fs/inode.h"
@@ -23,7 +24,7 @@ struct temporaries;
 struct temporary;
 
 /* label: of the HDF5 file or the folder, for messages. label and limit must outlive the table. The files are
- * a handle of the HDF5 file that they are in (folder_open_files.h). */
+ * handles of the HDF5 file that they are in, of those who made them (folder_open_files.h). */
 int temporaries_create(struct nodes *nodes, const char *label, struct staging_limit *limit,
                        struct temporaries **temporaries);
 
@@ -36,10 +37,10 @@ struct temporary_place {
     unsigned directory; /* an enum entry */
 };
 
-/* Makes an empty file, which the caller uses until temporary_put. -EEXIST; -ENOSPC, logged: the limit,
+/* Makes an empty file of a user, which the caller uses until temporary_put. -EEXIST; -ENOSPC, logged: the limit,
  * or no number is left; -ENOMEM. */
 int temporary_make(struct temporaries *temporaries, struct temporary_place place, const char *name,
-                   struct temporary **temporary);
+                   uid_t user, struct temporary **temporary);
 
 /* By name and by number, for the caller to use until temporary_put; NULL: there is none, or no memory
  * to look for a name. A number is good as long as

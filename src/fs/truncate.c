@@ -36,7 +36,7 @@ static int truncate_matrix(struct mount *mount, const struct node *node,
     int error = node_get_views(mount->nodes, node, &now.views);
     if (error)
         return error;
-    error = file ? 0 : matrix_begin(mount->matrices, node, &now.matrix);
+    error = file ? 0 : matrix_begin(mount->matrices, node, truncation->user, &now.matrix);
     struct matrix *matrix = file ? file->matrix : now.matrix;
     if (!error) {
         *change = change_of_frames(node, inode.frame, inode.frame);

@@ -12,6 +12,7 @@ struct truncation {
     struct open_file *file;
     bool by_opening;
     uint64_t size;
+    uid_t user;
 };
 
 /* Sets *change, whose node is NULL if nothing can have changed. -ESTALE: the object is gone; -EROFS; errors of

@@ -413,6 +413,26 @@ def test_large_group(mounts, tmp_path):
     assert (mount / "group 19999").is_dir() and not (mount / "group 20000").exists()
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_quotas_hold_in_a_mount_by_root(mounts, tmp_path, is_folder):
+    """No thread may exceed them (CAP_SYS_RESOURCE); the other rights stay."""
+    bit, own = 1 << 24, pathlib.Path("/proc/self/status").read_text()
+    if not int(re.search(r"CapEff:\s*(\w+)", own)[1], 16) & bit:
+        pytest.skip("this user has not got it")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with h5py.File(folder / "a.h5", "w", libver="latest") as f:
+        f["data"] = np.arange(24, dtype="<u2").reshape(2, 3, 4)
+    mount = mounts(folder if is_folder else folder / "a.h5", "default")
+    (mount / ("a.h5/data" if is_folder else "data") / "frames/0.raw").write_bytes(bytes(24))
+    threads = list(pathlib.Path(f"/proc/{mount.process.pid}/task").iterdir())
+    assert threads
+    for status in [(thread / "status").read_text() for thread in threads]:
+        for rights in ("CapPrm", "CapEff"):
+            before, now = (int(re.search(rights + r":\s*(\w+)", text)[1], 16) for text in (own, status))
+            assert now == before & ~bit
+
+
 def resident_bytes(mount):
     status = pathlib.Path(f"/proc/{mount.process.pid}/status").read_text()
     return 1024 * int(re.search(r"VmRSS:\s*(\d+)", status)[1])

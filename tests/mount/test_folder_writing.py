@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, is_mounted, wait_until
+from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, is_mounted, let_in, wait_until
 
 FRAMES, SIDE = 4, 16
 # What has no w in its mode the kernel refuses to ordinary users, before the daemon is asked.
@@ -353,6 +353,95 @@ def test_what_is_in_use_stays_open(mounts, folder):
     wait_until(lambda: can(frame, mount, "0.h5"))
     assert (frame(mount, "0.h5"), frame(mount, "1.h5", 1)) == (value_of(12), value_of(11))
     wait_until(lambda: can(frame, mount, "2.h5"))
+
+
+OPEN = """
+import os, sys
+user, flags = int(sys.argv[1]), int(sys.argv[2])
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+opened = []
+try:
+    for path in sys.argv[3:]:
+        opened.append(os.open(path, flags))
+    print(len(opened), 0, flush=True)
+except OSError as error:
+    print(len(opened), error.errno, flush=True)
+sys.stdin.read()
+"""
+
+
+class Opener:
+    """A user who opens a name in each of some files, and keeps it open until he is told to close."""
+
+    def __init__(self, user, mount, files, name="0.raw", flags=os.O_RDONLY):
+        paths = [mount / f"{i}.h5/data/frames/{name}" for i in files]
+        self.process = subprocess.Popen([sys.executable, "-c", OPEN, str(user), str(flags), *paths], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.opened, self.errno = map(int, self.process.stdout.readline().split())
+
+    def close(self):
+        self.process.communicate()
+
+
+@pytest.fixture
+def openers(mounts):
+    """Makes such users, none of whom outlives the test."""
+    made = []
+
+    def make(*arguments, **how):
+        made.append(Opener(*arguments, **how))
+        return made[-1]
+
+    yield make
+    for opener in made:
+        opener.process.kill()
+        opener.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
+@pytest.mark.parametrize("leaves", [False, True])
+def test_nobody_keeps_others_from_all_files(mounts, openers, folder, leaves):
+    """By what he has open, or (leaves) by temporary files that no process has open: alone each user has max_open
+    files, root too, of many users nobody has more than is left."""
+    n, users = 9, (61231, 61232, 61233, 61234, 61235)
+    for i in range(n):
+        make_dense(folder / f"{i}.h5", 1).chmod(0o666)
+    let_in(folder)
+    mount = mounts(folder, "default", "max_open=2", "allow_other", expect_log=True)
+    how = {"name": "x.tmp", "flags": os.O_RDWR | os.O_CREAT} if leaves else {}
+    opened = []
+
+    def opens(user, *files, **how):
+        opened.append(openers(user, mount, files, **how))
+        if leaves:
+            opened[-1].close()
+        return opened[-1].opened, opened[-1].errno
+
+    assert opens(users[0], 0, 1, 2, **how) == (2, errno.ENFILE)
+    assert f"user {users[0]} has 2 HDF5 files in use" in mount.log() and "max_open" in mount.log()
+    if leaves:
+        assert opens(users[0], 0, 1) == (2, 0)  # he goes on in those
+    assert frame(mount, "8.h5") == bytes(2 * SIDE * SIDE)
+    how["name"] = "y.tmp" if leaves else "0.raw"
+    assert opens(users[1], 0, 1, **how) == (2, 0)  # in files that are open already, too
+    how["name"] = "z.tmp" if leaves else "0.raw"
+    assert opens(users[2], 2, 3, **how) == (2, 0)
+    assert opens(users[3], 4, 5, **how) == (1, errno.ENFILE)
+    assert opens(users[4], 5, **how) == (1, 0)
+    write(mount, "8.h5", 5)
+    sync(mount / "8.h5")
+    assert stats(mount)["files_open"] == 7
+    while opened:
+        opened.pop().close()
+    for i in range(n) if leaves else []:
+        for path in (mount / f"{i}.h5/data/frames").glob("*.tmp"):
+            path.unlink()
+    wait_until(lambda: [can(frame, mount, f"{i}.h5") for i in range(n)] == [True] * n and
+               stats(mount)["files_open"] <= 2)
+    assert opens(users[4], 0, 1) == (2, 0) and frame(mount, "8.h5") == value_of(5)
+    opened.pop().close()
 
 
 def can(action, *arguments):
@@ -775,6 +864,30 @@ def test_a_full_disk(disk, mounts):
     wait_until(lambda: can(frame, mount, "1.h5") and can(frame, mount, "2.h5"))
     mount.unmount()
     assert np.array_equal(sparse_frames_of(disk / "0.h5"), NOISE)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
+def test_a_full_disk_keeps_nobody_else_from_files(disk, mounts, openers):
+    """Files with changes that cannot be committed count for their owner."""
+    for i in range(5):
+        os.chown(make_sparse(disk / f"{i}.h5", 1), *([61234] * 2 if i < 2 else [61235] * 2))
+        (disk / f"{i}.h5").chmod(0o644)
+    let_in(disk)
+    mount = mounts(disk, "default", "max_open=2", "commit_interval=0", "allow_other", expect_log=True)
+    filler = fill(disk)
+    for i in range(2):
+        write_noise(mount, f"{i}.h5")
+        assert refusal(sync, mount / f"{i}.h5") == errno.ENOSPC
+    for user, files, opened in ((61235, [2, 3], (2, 0)), (0, [3, 2], (2, 0)), (61234, [4], (0, errno.ENFILE))):
+        opener = openers(user, mount, files)
+        assert (opener.opened, opener.errno) == opened
+        opener.close()
+    assert "user 61234 has 2 HDF5 files in use" in mount.log()
+    assert "could not be committed, and it stays open" in mount.log()
+    filler.unlink()
+    sync(mount.root)
+    mount.unmount()
+    assert all(np.array_equal(sparse_frames_of(disk / f"{i}.h5"), NOISE) for i in range(2))
 
 
 def test_a_full_disk_while_others_are_opened(disk, mounts):

@@ -89,7 +89,7 @@ static void *use(void *data)
 {
     struct user *user = data;
     sfs_set_interrupt(always, NULL);
-    user->error = mounted_use(user->test->file, false);
+    user->error = mounted_use(user->test->file, geteuid());
     sfs_set_interrupt(NULL, NULL);
     sem_post(&user->ended);
     return NULL;
@@ -130,7 +130,7 @@ static void who_waits_is_interrupted(void **state)
     assert_true(has_ended);
     assert_int_equal(waits.error, -EINTR);
     assert_int_equal(opens.error, 0);
-    mounted_put(test.file, false);
+    mounted_put(test.file);
     sem_destroy(&opens.ended);
     sem_destroy(&waits.ended);
     end(&test);

@@ -1,6 +1,7 @@
 /* The daemon: from the command line to a mount that works, and to its end. */
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/capability.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -39,7 +41,6 @@
 #define DECODING_SECONDS 10.0 /* of processor time, for one chunk */
 #define DECODER_BYTES    ((size_t)512 << 20) /* of address space, besides what it decodes */
 
-#define DESCRIPTORS_OF_FILE    8
 #define DESCRIPTORS_OF_SOURCES 256 /* of a file: 64 that are kept open */
 #define DESCRIPTORS_OF_LINKED  4   /* of each that external links lead to, with a part for others */
 #define DESCRIPTORS_OF_WORKERS 4096 /* for files of sources that processes of libhdf5 have open */
@@ -321,8 +322,9 @@ static int mount_and_serve(struct mount *mount, struct options *options)
 static void allow_descriptors(const struct options *options)
 {
     unsigned files = options->is_folder ? options->max_open : 1;
-    uint64_t least = (uint64_t)files * DESCRIPTORS_OF_FILE + DESCRIPTORS_BESIDE;
-    uint64_t others = options->is_folder ? READER_DESCRIPTORS
+    uint64_t least = (uint64_t)files * MOUNTED_DESCRIPTORS + DESCRIPTORS_BESIDE;
+    uint64_t in_use = options->is_folder ? mounted_most_in_use(files) - files : 0;
+    uint64_t others = options->is_folder ? in_use * MOUNTED_DESCRIPTORS + READER_DESCRIPTORS
                                          : (uint64_t)NODES_MOST_LINKED * DESCRIPTORS_OF_LINKED;
     uint64_t allowed = descriptors_allow(least + (uint64_t)files * DESCRIPTORS_OF_SOURCES +
                                          DESCRIPTORS_OF_WORKERS + others);
@@ -331,11 +333,30 @@ static void allow_descriptors(const struct options *options)
                     allowed, files);
 }
 
+/* With the right to more than others may have, root's mount would write for users beyond their quotas. Threads that are
+ * started later do not have it either. */
+static void give_up_resources(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct rights[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    const unsigned at = CAP_TO_INDEX(CAP_SYS_RESOURCE), bit = CAP_TO_MASK(CAP_SYS_RESOURCE);
+    bool is_unknown = syscall(SYS_capget, &header, rights) < 0;
+    bool has_it = rights[at].permitted & bit;
+    rights[at].permitted &= ~bit;
+    rights[at].effective &= ~bit;
+    rights[at].inheritable &= ~bit;
+    if (is_unknown || (has_it && syscall(SYS_capset, &header, rights) < 0))
+        log_warning(
+            "quotas do not hold for what is written here: cannot give up CAP_SYS_RESOURCE: %s",
+            strerror(errno));
+}
+
 static int open_and_serve(struct options *options, struct keeper *keeper)
 {
     struct sfs_file *file;
     struct mount mount;
     allow_descriptors(options);
+    give_up_resources();
     int error = daemon_open_file(options, &file);
     if (error) {
         keeper_destroy(keeper);
@@ -386,6 +407,7 @@ static int open_and_serve_folder(struct options *options, struct keeper *keeper)
     if (!file_options.external_files && !options->allow_other)
         file_options.external_files = options->file;
     allow_descriptors(options);
+    give_up_resources();
     int error = folder_create(options->file, options->allow_other, &folder);
     if (!error)
         error = together_create(&file_options, &together);

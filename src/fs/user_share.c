@@ -1,0 +1,62 @@
+/* Users by number. */
+#include "fs/user_share.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/hash.h"
+
+struct user_count {
+    UT_hash_handle hh;
+    uid_t user;
+    size_t n;
+};
+
+bool user_may_have_more(uid_t user, size_t n, size_t n_of_all, size_t most)
+{
+    bool is_served_first = user == 0 || user == geteuid();
+    size_t room = is_served_first ? most : most - most / 4;
+    size_t left = n_of_all < room ? room - n_of_all : 0;
+    return is_served_first ? left > 0 : n < left;
+}
+
+static struct user_count *find(const struct user_count *counts, uid_t user)
+{
+    struct user_count *count;
+    HASH_FIND(hh, counts, &user, sizeof(user), count);
+    return count;
+}
+
+int user_count_add(struct user_count **counts, uid_t user)
+{
+    struct user_count *count = find(*counts, user);
+    if (!count) {
+        count = calloc(1, sizeof(*count));
+        if (!count)
+            return -ENOMEM;
+        count->user = user;
+        HASH_ADD(hh, *counts, user, sizeof(user), count);
+        if (hash_failed()) {
+            free(count);
+            return -ENOMEM;
+        }
+    }
+    count->n++;
+    return 0;
+}
+
+void user_count_remove(struct user_count **counts, uid_t user)
+{
+    struct user_count *count = find(*counts, user);
+    if (--count->n > 0)
+        return;
+    HASH_DEL(*counts, count);
+    free(count);
+}
+
+size_t user_count_of(const struct user_count *counts, uid_t user)
+{
+    const struct user_count *count = find(counts, user);
+    return count ? count->n : 0;
+}
