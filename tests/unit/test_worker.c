@@ -819,6 +819,8 @@ enum {
     ASKS_MUCH,
     SHOUTS,
     NEVER_STOPS,
+    NEVER_LISTENS, /* to answers */
+    TRICKLES,      /* its reply, without a pause */
     SAYS_64_MIB,
     GIVES_UP,
     LEAVES, /* its socket, and lives on */
@@ -986,6 +988,7 @@ static uint64_t cpu_time(void)
 static void behave(int socket, uint64_t object)
 {
     struct wire nothing = {0}, line = {0};
+    const uint64_t head[] = {MESSAGE_REPLY, (uint64_t)200 << 20};
     switch (object) {
     case CRASHES:
         abort();
@@ -1032,6 +1035,17 @@ static void behave(int socket, uint64_t object)
         wire_uint(&line, 3);
         wire_string(&line, "and so on");
         while (channel_send(socket, MESSAGE_LOG, &line, UINT64_MAX) == 0)
+            ;
+        _exit(0);
+    case NEVER_LISTENS:
+        wire_uints(&line, (uint64_t[]){0, 0, 4096, false}, 4);
+        while (channel_send(socket, MESSAGE_READ, &line, UINT64_MAX) == 0)
+            ;
+        _exit(0);
+    case TRICKLES:
+        if (channel_send_bytes(socket, head, sizeof(head), UINT64_MAX) < 0)
+            _exit(0);
+        while (channel_send_bytes(socket, "", 1, UINT64_MAX) == 0)
             ;
         _exit(0);
     case GIVES_UP:
@@ -2109,6 +2123,27 @@ static void test_waiting_for_others(void **state)
     close_file(&file);
 }
 
+static uint64_t asked_for; /* an object */
+
+CALL(asks_for_it, enum sfs_object_type type; return remote_object_type(remote, asked_for, &type);)
+
+/* Whatever keeps us waiting for a process: its end, and the object is not to blame. */
+static void test_calls_that_nobody_waits_for_are_given_up(void **state)
+{
+    (void)state;
+    static const uint64_t objects[] = {HANGS, NEVER_LISTENS, TRICKLES};
+    for (size_t i = 0; i < COUNT(objects); i++) {
+        struct file file;
+        open_file(&file, 30000000000); /* after which it would be -EIO */
+        struct asking asking = {.remote = file.remote, .call = asks_for_it};
+        asked_for = objects[i];
+        ask_unwanted(&asking);
+        assert_int_equal(asking.error, -EINTR);
+        assert_int_equal(kind_of(&file, SOUND), SFS_GROUP);
+        close_file(&file);
+    }
+}
+
 static int start_zygote(void **state)
 {
     (void)state;
@@ -2166,6 +2201,7 @@ static int all_tests(void)
         cmocka_unit_test(test_one_that_forgets_is_to_blame),
         cmocka_unit_test(test_one_that_forgets_slowly_is_ended),
         cmocka_unit_test(test_waiting_for_others),
+        cmocka_unit_test(test_calls_that_nobody_waits_for_are_given_up),
     };
     return cmocka_run_group_tests(tests, start_zygote, NULL);
 }

@@ -95,13 +95,16 @@ int channel_send_batch(int socket, const struct wire *batch, uint64_t until);
 
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until);
 
-/* The same; several times in a second, and when the time has come, it calls ask(context), whose error ends it: what is
- * left of the message cannot be received any more. NULL: it does not. ask may give it more time. */
+/* For who is to end earlier, however fast or slowly bytes move: several times in a second, and when the time has come,
+ * ask(context) is called, whose error ends it: what is left of the message cannot be sent or received any more. NULL: it
+ * is not. ask may give it more time. */
 struct channel_wait {
     const uint64_t *until;
     int (*ask)(void *context);
     void *context;
 };
+int channel_send_asking(int socket, enum message_kind kind, const struct wire *wire,
+                        const struct channel_wait *wait);
 int channel_receive_asking(int socket, enum message_kind *kind, struct wire *wire,
                            const struct channel_wait *wait);
 
