@@ -364,12 +364,14 @@ static void test_messages_that_are_too_long_are_none(void **state)
     (void)state;
     enum message_kind kind;
     int ends[2];
+    const uint64_t until = UINT64_MAX;
+    const struct channel_wait wait = {.until = &until};
     struct wire sent = {0}, received = {0};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     wire_bytes(&sent, "twelve bytes", 12);
     for (size_t most = sent.n - 1; most <= sent.n; most++) {
         assert_int_equal(channel_send(ends[0], MESSAGE_REPLY, &sent, UINT64_MAX), 0);
-        int error = channel_receive_most(ends[1], &kind, &received, most, UINT64_MAX);
+        int error = channel_receive_asking(ends[1], &kind, &received, most, &wait);
         assert_int_equal(error, most == sent.n ? 0 : -EPROTO);
         assert_int_equal(received.n, error ? 0 : sent.n);
         if (error) /* what follows stays */

@@ -146,8 +146,14 @@ int channel_receive_bytes(int socket, void *to, size_t n, uint64_t until)
     return receive_bytes(socket, to, n, &(struct channel_wait){.until = &until});
 }
 
-static int receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
-                   const struct channel_wait *wait)
+int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until)
+{
+    return channel_receive_asking(socket, kind, wire, WIRE_MOST_BYTES,
+                                  &(struct channel_wait){.until = &until});
+}
+
+int channel_receive_asking(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
+                           const struct channel_wait *wait)
 {
     struct header header;
     wire->n = 0;
@@ -160,21 +166,4 @@ static int receive(int socket, enum message_kind *kind, struct wire *wire, uint6
     *kind = (enum message_kind)header.kind;
     void *to = wire_room(wire, (size_t)header.n);
     return to ? receive_bytes(socket, to, (size_t)header.n, wait) : -ENOMEM;
-}
-
-int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until)
-{
-    return channel_receive_most(socket, kind, wire, WIRE_MOST_BYTES, until);
-}
-
-int channel_receive_most(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
-                         uint64_t until)
-{
-    return receive(socket, kind, wire, most, &(struct channel_wait){.until = &until});
-}
-
-int channel_receive_asking(int socket, enum message_kind *kind, struct wire *wire,
-                           const struct channel_wait *wait)
-{
-    return receive(socket, kind, wire, WIRE_MOST_BYTES, wait);
 }

@@ -153,7 +153,7 @@ int client_receive_reply(struct client *client, struct cursor *results, bool *is
     int error = 0;
     *is_lost = true;
     while (!error) {
-        error = channel_receive_asking(client->socket, &kind, &client->in, &wait);
+        error = channel_receive_asking(client->socket, &kind, &client->in, WIRE_MOST_BYTES, &wait);
         if (!error && kind == MESSAGE_REPLY)
             break;
         if (!error)
