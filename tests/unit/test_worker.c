@@ -1757,6 +1757,24 @@ static int text_error(struct file *file, uint64_t object)
     return error;
 }
 
+/* Only of those that were opened last, however many are open. */
+static void test_texts_that_nobody_asks_for_are_not_all_kept(void **state)
+{
+    (void)state;
+    struct file file;
+    unsigned n = 0;
+    open_file(&file, PATIENT);
+    expect_text(&file, SOUND, "asked for");
+    for (uint64_t object = ROW; object < ROW + 2 * MOST_TEXTS; object++)
+        assert_int_equal(open_dataset(&file, object), 0);
+    for (uint64_t object = ROW; object < ROW + 2 * MOST_TEXTS; object++)
+        n += remote_dataset_find(file.remote, object)->text != NULL;
+    assert_int_equal(n, MOST_TEXTS);
+    assert_non_null(remote_dataset_find(file.remote, ROW + 2 * MOST_TEXTS - 1)->text);
+    assert_int_equal(text_error(&file, ROW), 0); /* it is asked for again */
+    close_file(&file);
+}
+
 /* Who has opened a dataset knows it: what says the opposite is not believed more often than other lies. */
 static void test_one_that_forgets_is_to_blame(void **state)
 {
@@ -2200,6 +2218,7 @@ static int all_tests(void)
         cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
         cmocka_unit_test(test_the_last_that_hung_had_less_time),
         cmocka_unit_test(test_text_comes_with_the_description),
+        cmocka_unit_test(test_texts_that_nobody_asks_for_are_not_all_kept),
         cmocka_unit_test(test_one_that_forgets_is_to_blame),
         cmocka_unit_test(test_one_that_forgets_slowly_is_ended),
         cmocka_unit_test(test_waiting_for_others),
