@@ -96,8 +96,8 @@ int channel_send_batch(int socket, const struct wire *batch, uint64_t until);
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until);
 
 /* For who is to end earlier, however fast or slowly bytes move: several times in a second, and when the time has come,
- * ask(context) is called, whose error ends it: what is left of the message cannot be sent or received any more. NULL: it
- * is not. ask may give it more time. A message of more bytes than `most` is none. */
+ * ask(context) is called, whose error ends it: what is left of the message cannot be sent or received any more.
+ * NULL: it is not. ask may give it more time. A message of more bytes than `most` is none. */
 struct channel_wait {
     const uint64_t *until;
     int (*ask)(void *context);
