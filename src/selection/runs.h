@@ -152,8 +152,8 @@ void runs_box_walk_begin(struct runs_box_walk *walk, const struct runs *runs, in
                          const uint64_t *dims, const uint64_t *start, const uint64_t *count);
 bool runs_box_walk(struct runs_box_walk *walk, struct run *piece, uint64_t *offset);
 
-/* The same, and now and then, after RUNS_BOX_STEPS rows and runs of which nothing lies in the box, one without elements: so
- * that the caller can look whether it is to go on, of however many rows nothing does. */
+/* The same, and now and then, after RUNS_BOX_STEPS rows and runs of which nothing lies in the box, one without
+ * elements: so that the caller can look whether it is to go on, of however many rows nothing does. */
 bool runs_box_walk_some(struct runs_box_walk *walk, struct run *piece, uint64_t *offset);
 
 /* The positions of such a box, or those of them that are in a. Result and errors as in the algebra.

@@ -174,8 +174,8 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request);
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost);
 
-/* A message of the call that is under way. Errors of channel_send, and -EINTR as above: one that does not listen is waited
- * for no longer than one that does not answer. */
+/* A message of the call that is under way. Errors of channel_send, and -EINTR as above: one that does not listen is
+ * waited for no longer than one that does not answer. */
 int client_send(struct client *client, enum message_kind kind, const struct wire *wire);
 
 /* ---- client_idle.c: workers of files that are only read; of others these do nothing ---- */
