@@ -8,13 +8,12 @@ enum hostile {
     HOSTILE_NOTHING, /* leaves the bytes as they are */
     HOSTILE_CRASHES,
     HOSTILE_HANGS,
-    HOSTILE_ALLOCATES,  /* without end */
-    HOSTILE_DOUBLES,    /* makes twice as many bytes */
-    HOSTILE_LIES,       /* says that there are many more than there are */
-    HOSTILE_ANSWERS,    /* what is no message */
-    HOSTILE_CLAIMS,     /* answers itself that there are more bytes than there is room for */
-    HOSTILE_BREAKS_OFF, /* in the midst of its answer */
-    HOSTILE_MEETS,      /* waits until it runs twice at once: SPARSEFS_TEST_MEETS */
+    HOSTILE_ALLOCATES, /* without end */
+    HOSTILE_DOUBLES,   /* makes twice as many bytes */
+    HOSTILE_LIES,      /* says that there are many more than there are */
+    HOSTILE_ANSWERS,   /* what is no message */
+    HOSTILE_CLAIMS,    /* answers itself that there are more bytes than there is room for */
+    HOSTILE_MEETS,     /* waits until it runs twice at once: SPARSEFS_TEST_MEETS */
     /* Doors: decoded, the first byte is 1 if they are open, and else 0. */
     HOSTILE_OPENS,
     HOSTILE_LISTS,
@@ -31,7 +30,8 @@ enum hostile {
     HOSTILE_COPIES_DESCRIPTORS,
     HOSTILE_IS_ROOT,
     HOSTILE_DOORS_END,
-    HOSTILE_LEAVES /* its socket, and lives on */
+    HOSTILE_BREAKS_OFF, /* in the midst of its answer */
+    HOSTILE_LEAVES      /* its socket, and lives on */
 };
 
 #endif
