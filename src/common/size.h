@@ -8,6 +8,9 @@
 /* Bytes of one element of variable length, at most, that a mount shows, or that libhdf5 reads or writes for us. */
 #define SIZE_OF_MOST_ELEMENT ((size_t)128 << 20)
 
+/* Bytes that memory of its own takes besides what is in it, as a rule. */
+#define SIZE_OF_ALLOCATION 32
+
 static inline size_t size_of(uint64_t n)
 {
     return n < SIZE_MAX ? (size_t)n : SIZE_MAX;

@@ -100,7 +100,9 @@ static int add_defined(struct joining *joining, const struct piece *piece,
     int error = 0;
     runs_box_walk_begin(&walk, defined, layout->rank, layout->chunk_dims, piece->in_chunk,
                         piece->count);
-    while (!error && runs_box_walk(&walk, &run, &offset)) {
+    while (!error && runs_box_walk_some(&walk, &run, &offset)) {
+        if (run.first == run.last)
+            error = interrupt_check();
         for (uint64_t left = run.last - run.first; left > 0 && !error;) {
             uint64_t in_row = row_length - offset % row_length;
             uint64_t n = left < in_row ? left : in_row;
@@ -131,7 +133,11 @@ static int append_defined(struct joining *joining, const struct piece *piece, ui
     struct runs_box_walk walk;
     runs_box_walk_begin(&walk, defined, layout->rank, layout->chunk_dims, piece->in_chunk,
                         piece->count);
-    while (!error && runs_box_walk(&walk, &run, &offset)) {
+    while (!error && runs_box_walk_some(&walk, &run, &offset)) {
+        if (run.first == run.last) {
+            error = interrupt_check();
+            continue;
+        }
         const size_t capacity = runs->capacity;
         error = runs_append(runs, place + offset, place + offset + (run.last - run.first));
         if (!error && runs->capacity > capacity)
@@ -182,8 +188,11 @@ static int join_ahead(struct joining *joining)
     if (joining->n_ahead > 1 && !error)
         error = workers_each(cache_workers(joining->dataset->file->cache), joining->n_ahead,
                              load_ahead, joining);
-    for (size_t i = 0; i < joining->n_ahead && !error; i++)
-        error = join_piece(joining, &joining->ahead[i]);
+    for (size_t i = 0; i < joining->n_ahead && !error; i++) {
+        error = i > 0 ? interrupt_check() : 0;
+        if (!error)
+            error = join_piece(joining, &joining->ahead[i]);
+    }
     joining->n_ahead = 0;
     return error;
 }

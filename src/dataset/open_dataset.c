@@ -33,14 +33,11 @@
 /* The share of the cache's limit for libhdf5's own cache of the sources of a virtual dataset. */
 #define SOURCES_SHARE 8
 
-/* A decoded datatype takes several times what it is encoded. */
+/* What it is, not what it should be by the file: libhdf5's process may have said more. */
 static size_t described_bytes(const struct sfs_dataset *dataset)
 {
-    const struct sfs_dataset_info *info = &dataset->info;
-    size_t n = sizeof(*dataset) + strlen(dataset->path) + 8 * info->encoded_type.n;
-    n += info->fill && !info->fill_is_zero ? info->type.size : 0;
-    n += info->fill_json ? strlen(info->fill_json) : 0;
-    n += dataset->segment_bytes;
+    size_t n = sizeof(*dataset) + strlen(dataset->path) + hdf5_info_bytes(&dataset->info);
+    n += slots_bytes(dataset->slots) + dataset->segment_bytes;
     size_t kept = dataset->sparse ? sparse_kept_bytes(dataset->sparse) : 0;
     n += kept > UNCOUNTED_BYTES ? kept - UNCOUNTED_BYTES : 0;
     return n + (dataset->virtual ? virtual_bytes(dataset->virtual) : 0);

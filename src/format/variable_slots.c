@@ -227,6 +227,14 @@ void slots_free(struct slots *slots)
     }
 }
 
+size_t slots_bytes(const struct slots *slots)
+{
+    size_t n = 0;
+    for (; slots; slots = slots->next)
+        n += sizeof(*slots) + slots->n * sizeof(*slots->slot) + SIZE_OF_ALLOCATION;
+    return n;
+}
+
 bool slots_are_plain(const struct slots *slots)
 {
     return slots->n == 1 && slots->size == HEAP_ELEMENT_BYTES && slots->slot->base->n == 0;

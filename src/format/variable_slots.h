@@ -47,7 +47,8 @@ int slots_as_stored(struct sfs_type *type, struct why *why);
 /* The slots of a datatype that is described as it is stored; slots_free frees them. -EOPNOTSUPP: it
  * has references of a kind that is not known, too many slots, or some over others; -ENOMEM. */
 int slots_of_type(const struct sfs_type *type, struct slots **slots, struct why *why);
-void slots_free(struct slots *slots); /* NULL is fine */
+void slots_free(struct slots *slots);          /* NULL is fine */
+size_t slots_bytes(const struct slots *slots); /* of memory, with what slots_free frees; NULL: 0 */
 
 /* Whether the slot is all that an element has, and its sequence has no slots. */
 bool slots_are_plain(const struct slots *slots);

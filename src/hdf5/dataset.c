@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "common/box.h"
+#include "common/size.h"
 #include "hdf5/local.h"
 #include "hdf5/private.h"
 #include "store/store.h"
@@ -82,6 +83,24 @@ void hdf5_info_free(struct sfs_dataset_info *info)
     free((void *)info->encoded_type.bytes);
     hdf5_type_free(&info->type);
     memset(info, 0, sizeof(*info));
+}
+
+static size_t filters_bytes(size_t n, const struct sfs_filter *filters)
+{
+    size_t bytes = n * sizeof(*filters);
+    for (size_t i = 0; i < n; i++)
+        bytes += filters[i].n_values * sizeof(*filters[i].values) + SIZE_OF_ALLOCATION;
+    return bytes;
+}
+
+size_t hdf5_info_bytes(const struct sfs_dataset_info *info)
+{
+    size_t n = hdf5_type_bytes(&info->type) + info->encoded_type.n;
+    n += info->fill && info->fill != zeros ? info->type.size : 0;
+    n += info->fill_json ? strlen(info->fill_json) : 0;
+    n += filters_bytes(info->n_filters, info->filters);
+    n += filters_bytes(info->n_selection_filters, info->selection_filters);
+    return n + filters_bytes(info->n_heap_filters, info->heap_filters);
 }
 
 static int describe_space(hid_t space, struct sfs_dataset_info *info)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/size.h"
 #include "hdf5/private.h"
 
 #define MAX_NESTING 32 /* compounds in arrays in compounds: a file may hold a bomb */
@@ -20,6 +21,19 @@ void hdf5_type_free(struct sfs_type *type)
     free(type->base);
     free(type->description);
     memset(type, 0, sizeof(*type));
+}
+
+static size_t string_bytes(const char *string)
+{
+    return string ? strlen(string) + SIZE_OF_ALLOCATION : 0;
+}
+
+size_t hdf5_type_bytes(const struct sfs_type *type)
+{
+    size_t n = string_bytes(type->description) + type->n_members * sizeof(*type->members);
+    for (size_t i = 0; i < type->n_members; i++)
+        n += string_bytes(type->members[i].name) + hdf5_type_bytes(&type->members[i].type);
+    return n + (type->base ? sizeof(*type->base) + hdf5_type_bytes(type->base) : 0);
 }
 
 /* A number without padding bits, as every machine type has. */

@@ -181,6 +181,9 @@ int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *
                        uint64_t *data_address);
 void hdf5_info_free(struct sfs_dataset_info *info);
 
+/* Bytes of memory of all that info points to: type, encoded type, fill value and its JSON, filters. */
+size_t hdf5_info_bytes(const struct sfs_dataset_info *info);
+
 /* Takes over one element of the datatype, in malloc's memory, as the fill value: says whether it is zero.
  * Large ones of zeros have their memory in common. And its JSON, unless it has more than
  * HDF5_MOST_FILL_JSON. */
@@ -338,6 +341,7 @@ int hdf5_type_of_message(const struct hdf5_owner *owner, const void *message, si
 int hdf5_type_describe(const struct hdf5_owner *owner, const void *type, size_t n,
                        struct sfs_type *description);
 void hdf5_type_free(struct sfs_type *description);
+size_t hdf5_type_bytes(const struct sfs_type *description); /* of memory that it points to */
 int hdf5_type_size(const void *type, size_t n, size_t *size);
 bool hdf5_type_equal(const struct hdf5_owner *owner, const struct sfs_encoded *a,
                      const struct sfs_encoded *b);

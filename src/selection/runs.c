@@ -321,6 +321,7 @@ void runs_box_walk_begin(struct runs_box_walk *walk, const struct runs *runs, in
     walk->length = axis < 0 ? 1 : count[axis] * walk->stride[axis];
     walk->row = first;
     walk->offset = 0;
+    walk->steps = 0;
     walk->next = walk->end ? 0 : runs_find(runs, first);
 }
 
@@ -369,7 +370,7 @@ static void place_row(struct runs_box_walk *walk)
     walk->offset = number * walk->length;
 }
 
-bool runs_box_walk(struct runs_box_walk *walk, struct run *piece, uint64_t *offset)
+bool runs_box_walk_some(struct runs_box_walk *walk, struct run *piece, uint64_t *offset)
 {
     while (!walk->end && walk->next < walk->runs->n) {
         struct run run = runs_at(walk->runs, walk->next);
@@ -396,8 +397,23 @@ bool runs_box_walk(struct runs_box_walk *walk, struct run *piece, uint64_t *offs
             }
             return true;
         }
+        if (++walk->steps == RUNS_BOX_STEPS) {
+            walk->steps = 0;
+            *piece = (struct run){0};
+            *offset = walk->offset;
+            return true;
+        }
     }
     return false;
+}
+
+bool runs_box_walk(struct runs_box_walk *walk, struct run *piece, uint64_t *offset)
+{
+    bool is_piece;
+    do
+        is_piece = runs_box_walk_some(walk, piece, offset);
+    while (is_piece && piece->first == piece->last);
+    return is_piece;
 }
 
 int runs_in_box(const struct runs *a, int rank, const uint64_t *dims, const uint64_t *start,

@@ -138,9 +138,11 @@ struct runs_box_walk {
     uint64_t index[SFS_MAX_RANK], stride[SFS_MAX_RANK];
     uint64_t row, offset,
         length; /* position of the row, offset in the box, both of its first element */
-    size_t next;
+    size_t next, steps;
     bool end;
 };
+
+#define RUNS_BOX_STEPS 65536
 
 /* Then runs_box_walk gives the pieces of runs that lie in the box of count elements per axis at
  * start in an extent of dims, row by row, and where each begins in the row-major order of the box
@@ -149,6 +151,10 @@ struct runs_box_walk {
 void runs_box_walk_begin(struct runs_box_walk *walk, const struct runs *runs, int rank,
                          const uint64_t *dims, const uint64_t *start, const uint64_t *count);
 bool runs_box_walk(struct runs_box_walk *walk, struct run *piece, uint64_t *offset);
+
+/* The same, and now and then, after RUNS_BOX_STEPS rows and runs of which nothing lies in the box, one without
+ * elements: so that the caller can look whether it is to go on, of however many rows nothing does. */
+bool runs_box_walk_some(struct runs_box_walk *walk, struct run *piece, uint64_t *offset);
 
 /* The positions of such a box, or those of them that are in a. Result and errors as in the algebra.
  */

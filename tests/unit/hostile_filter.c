@@ -159,6 +159,15 @@ static void answer(uint64_t kind, uint64_t n)
         ;
 }
 
+/* A reply of which only the beginning comes. */
+static void break_off(void)
+{
+    const uint64_t head[] = {3, 4096};
+    (void)!write(SOCKET, head, sizeof(head));
+    for (;;)
+        ;
+}
+
 static void meet(void)
 {
     atomic_fetch_add(meets, 1);
@@ -206,6 +215,9 @@ static size_t behave(unsigned how, size_t n, size_t *room, void **bytes)
         return SIZE_MAX / 2;
     case HOSTILE_ANSWERS:
         answer(77, 0);
+        return n;
+    case HOSTILE_BREAKS_OFF:
+        break_off();
         return n;
     case HOSTILE_CLAIMS:
         answer(2, UINT32_MAX);

@@ -30,7 +30,8 @@ enum hostile {
     HOSTILE_COPIES_DESCRIPTORS,
     HOSTILE_IS_ROOT,
     HOSTILE_DOORS_END,
-    HOSTILE_LEAVES /* its socket, and lives on */
+    HOSTILE_BREAKS_OFF, /* in the midst of its answer */
+    HOSTILE_LEAVES      /* its socket, and lives on */
 };
 
 #endif

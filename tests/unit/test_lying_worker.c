@@ -11,6 +11,7 @@
 
 #include <hdf5.h>
 
+#include "dataset/files_together.h"
 #include "hdf5/local.h"
 #include "hdf5/worker/channel.h"
 #include "sparsefs/sparsefs.h"
@@ -33,6 +34,9 @@ static struct lies {
     size_t base_size;  /* of the elements of sequences, in a description */
     bool
         is_opaque; /* a dataset that is opened has opaque elements of `size` bytes, or sequences of them */
+    size_t words;     /* bytes of the description in words, */
+    size_t name;      /* of the name of a member, */
+    size_t values;    /* and values of a filter that a dataset has; 0: as they are */
     bool makes_other; /* a dataset of other dims is made, or one of swapped members */
     pid_t program;    /* not 0: what any other process says is changed: */
     uint64_t seed;    /* by this, */
@@ -114,6 +118,32 @@ static void lie_about(struct sfs_type *type)
     }
 }
 
+static char *long_text(size_t n)
+{
+    char *text = malloc(n + 1);
+    memset(text, 'a', n);
+    text[n] = '\0';
+    return text;
+}
+
+/* More than there is in the file. */
+static void say_much(struct sfs_dataset_info *info)
+{
+    if (lies->words) {
+        free(info->type.description);
+        info->type.description = long_text(lies->words);
+    }
+    if (lies->name && info->type.n_members > 0) {
+        free(info->type.members[0].name);
+        info->type.members[0].name = long_text(lies->name);
+    }
+    if (lies->values) {
+        info->filters = realloc(info->filters, (info->n_filters + 1) * sizeof(*info->filters));
+        info->filters[info->n_filters++] = (struct sfs_filter){
+            .id = 1, .n_values = lies->values, .values = calloc(lies->values, sizeof(unsigned))};
+    }
+}
+
 /* Description and datatype say the same. */
 static void make_opaque(struct sfs_dataset_info *info)
 {
@@ -143,6 +173,7 @@ int __wrap_local_dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_da
     if (lies->is_opaque)
         make_opaque(info);
     lie_about(&info->type);
+    say_much(info);
     if (lies->no_pointers) {
         info->fill = calloc(1, info->type.size);
         info->fill_json = info->fill_json ? info->fill_json : strdup("0");
@@ -673,6 +704,67 @@ static void test_new_datasets_that_are_others(void **state)
 
 #define ROUNDS 60
 
+#define MEMBERS 3000 /* which an object header can just have */
+
+/* A compound of many members, of whose names one is long. */
+static void make_wide(void)
+{
+    hid_t type = H5Tcreate(H5T_COMPOUND, MEMBERS), space = H5Screate(H5S_SCALAR);
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    char *name = long_text(9000);
+    H5Tinsert(type, name, 0, H5T_STD_I8LE);
+    free(name);
+    for (unsigned i = 1; i < MEMBERS; i++) {
+        char short_name[8];
+        snprintf(short_name, sizeof(short_name), "%x", i);
+        H5Tinsert(type, short_name, i, H5T_STD_I8LE);
+    }
+    H5Pset_libver_bounds(fapl, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    hid_t file = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+    hid_t dataset = H5Dcreate2(file, "wide", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(dataset >= 0);
+    H5Dclose(dataset);
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Pclose(fapl);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+/* What is kept of a dataset is counted as it is; and no more is kept than an object header can have. */
+static void test_descriptions_without_an_end(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    make_wide();
+    assert_int_equal(sfs_open(PATH, &apart, &file), 0);
+    assert_int_equal(open_dataset(file, "wide", &dataset), 0);
+    assert_int_equal(sfs_dataset_info(dataset)->type.n_members, MEMBERS);
+    size_t n = dataset_described_bytes(dataset);
+    assert_in_range(n, MEMBERS * sizeof(struct sfs_member), 4 << 20);
+    sfs_dataset_close(dataset);
+    sfs_close(file);
+
+    /* As much as there may be is counted, */
+    *lies = (struct lies){.words = 4000, .name = 60000, .values = 60000};
+    assert_int_equal(sfs_open(PATH, &apart, &file), 0);
+    assert_int_equal(open_dataset(file, "wide", &dataset), 0);
+    assert_true(dataset_described_bytes(dataset) >
+                n + 3000 + 50000 + lies->values * sizeof(unsigned));
+    sfs_dataset_close(dataset);
+    sfs_close(file);
+
+    /* and more than that is not believed. */
+    *lies = (struct lies){.words = 5000};
+    assert_int_equal(look_at("wide"), -EIO);
+    *lies = (struct lies){.name = 1 << 20};
+    assert_int_equal(look_at("wide"), -EIO);
+    *lies = (struct lies){.values = 65536};
+    assert_int_equal(look_at("wide"), -EIO);
+    *lies = (struct lies){0};
+    assert_int_equal(look_at("wide"), 0);
+}
+
 static uint64_t a_value(uint64_t round, size_t i)
 {
     return (round + 1) * 0x9e3779b97f4a7c15 + i;
@@ -848,6 +940,7 @@ static int all_tests(void)
         cmocka_unit_test_setup_teardown(test_bases_of_another_size, begin, end_test),
         cmocka_unit_test_setup_teardown(test_lies_after_the_opening, begin, end_test),
         cmocka_unit_test_setup_teardown(test_new_datasets_that_are_others, begin, end_test),
+        cmocka_unit_test_setup_teardown(test_descriptions_without_an_end, begin, end_test),
         cmocka_unit_test_setup_teardown(test_any_answer_may_be_changed, begin, end_test),
         cmocka_unit_test_setup_teardown(test_any_answer_to_a_writer_may_be_changed, begin,
                                         end_test),

@@ -362,10 +362,11 @@ static void test_waiting_is_interrupted(void **state)
     atomic_bool enough = false;
     unsigned n = 2 * (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     n = n < COUNT(threads) ? n : COUNT(threads);
-    for (int round = 0; round < 3; round++) { /* twice would be enough to be given up */
+    for (int round = 0; round < 6; round++) { /* twice would be enough to be given up */
+        const enum hostile how = round < 3 ? HOSTILE_HANGS : HOSTILE_BREAKS_OFF;
         atomic_store(&enough, false);
         for (unsigned i = 0; i < n; i++) {
-            waiting[i] = (struct waiting){HOSTILE_HANGS, 70000 + i, &enough, 0};
+            waiting[i] = (struct waiting){how, 70000 + i, &enough, 0};
             start_thread(&threads[i], wait_for_chunk, &waiting[i]);
         }
         usleep(200000);

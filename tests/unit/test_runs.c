@@ -333,6 +333,37 @@ static void walking_a_box(void **state)
     }
 }
 
+/* What lies in the box comes in its order, and so often comes nothing. */
+static void walks_that_find_nothing_come_back(void **state)
+{
+    (void)state;
+    const uint64_t rows = 10 * RUNS_BOX_STEPS, dims[] = {rows, 3}, start[] = {0, 0};
+    const uint64_t count[] = {rows, 1};
+    struct runs runs = {0};
+    struct runs_box_walk walk;
+    struct run piece;
+    uint64_t offset;
+    for (uint64_t i = 0; i < rows; i++) {
+        uint64_t first = 3 * i + (i == rows / 2 ? 0 : 1);
+        assert_int_equal(runs_append(&runs, first, first + 1), 0);
+    }
+    unsigned n = 0, n_empty = 0;
+    runs_box_walk_begin(&walk, &runs, 2, dims, start, count);
+    while (runs_box_walk_some(&walk, &piece, &offset)) {
+        n_empty += piece.first == piece.last;
+        n += piece.first != piece.last;
+        assert_true(piece.first == piece.last ||
+                    (piece.first == rows / 2 * 3 && offset == rows / 2));
+    }
+    assert_int_equal(n, 1);
+    assert_in_range(n_empty, rows / RUNS_BOX_STEPS - 1, 3 * rows / RUNS_BOX_STEPS);
+    runs_box_walk_begin(&walk, &runs, 2, dims, start, count);
+    assert_true(runs_box_walk(&walk, &piece, &offset));
+    assert_true(piece.first == rows / 2 * 3 && piece.last == piece.first + 1);
+    assert_false(runs_box_walk(&walk, &piece, &offset));
+    runs_free(&runs);
+}
+
 static void huge_boxes_with_few_elements_are_walked_at_once(void **state)
 {
     (void)state;
@@ -354,5 +385,5 @@ TEST_MAIN(cmocka_unit_test(algebra_is_that_of_bitmaps),
           cmocka_unit_test(shifting_stays_in_the_range_of_positions),
           cmocka_unit_test(what_is_reserved_is_enough), cmocka_unit_test(finding_and_ranking),
           cmocka_unit_test(walking_an_interval), cmocka_unit_test(parts_are_appended),
-          cmocka_unit_test(walking_a_box),
+          cmocka_unit_test(walking_a_box), cmocka_unit_test(walks_that_find_nothing_come_back),
           cmocka_unit_test(huge_boxes_with_few_elements_are_walked_at_once))

@@ -255,6 +255,53 @@ static void dims_shrink(void **state)
     end(&vast);
 }
 
+#define EMPTY_ROWS ((uint64_t)1 << 20)
+
+static bool counts_questions(void *context)
+{
+    (*(unsigned *)context)++;
+    return false;
+}
+
+/* Of a chunk, each of which has a run beside what is asked for: who goes through them asks whether to go on, whether
+ * what is found has its place in the slab in one piece or in rows. */
+static void rows_without_elements_count(void **state)
+{
+    (void)state;
+    static const struct sfs_slab slabs[] = {{.rank = 2, .count = {EMPTY_ROWS, 1}},
+                                            {.rank = 2, .start = {0, 2}, .count = {EMPTY_ROWS, 3}}};
+    const struct sfs_slab there = {.rank = 2, .start = {0, 1}, .count = {EMPTY_ROWS, 1}};
+    struct sfs_options options = {.replace = true};
+    struct sfs_dataset_create create = {.rank = 2,
+                                        .dims = {EMPTY_ROWS, 6},
+                                        .max_dims = {EMPTY_ROWS, 6},
+                                        .chunk_dims = {EMPTY_ROWS, 3}};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    void *type = NULL, *values = allocate(EMPTY_ROWS);
+    memset(values, 1, EMPTY_ROWS);
+    assert_int_equal(sfs_create("rows.h5", &options, &file), 0);
+    assert_int_equal(sfs_type_encode("|u1", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, "/d", &create, &dataset), 0);
+    assert_int_equal(sfs_write(dataset, &there, values), 0);
+    for (size_t i = 0; i < COUNT(slabs); i++) {
+        struct sfs_defined defined;
+        unsigned asked = 0;
+        sfs_set_interrupt(counts_questions, &asked);
+        assert_int_equal(sfs_get_defined(dataset, &slabs[i], &defined), 0);
+        sfs_set_interrupt(NULL, NULL);
+        assert_int_equal(defined.elements, 0);
+        sfs_defined_free(&defined);
+        assert_in_range(asked, EMPTY_ROWS >> 16, 10 * (EMPTY_ROWS >> 16));
+    }
+    free(type);
+    free(values);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_defined_is_found), cmocka_unit_test(huge_ranges_are_erased),
           cmocka_unit_test(all_is_selected), cmocka_unit_test(what_is_defined_is_set),
-          cmocka_unit_test(calls_are_interrupted), cmocka_unit_test(dims_shrink))
+          cmocka_unit_test(calls_are_interrupted), cmocka_unit_test(dims_shrink),
+          cmocka_unit_test(rows_without_elements_count))

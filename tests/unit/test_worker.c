@@ -364,12 +364,14 @@ static void test_messages_that_are_too_long_are_none(void **state)
     (void)state;
     enum message_kind kind;
     int ends[2];
+    const uint64_t until = UINT64_MAX;
+    const struct channel_wait wait = {.until = &until};
     struct wire sent = {0}, received = {0};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     wire_bytes(&sent, "twelve bytes", 12);
     for (size_t most = sent.n - 1; most <= sent.n; most++) {
         assert_int_equal(channel_send(ends[0], MESSAGE_REPLY, &sent, UINT64_MAX), 0);
-        int error = channel_receive_most(ends[1], &kind, &received, most, UINT64_MAX);
+        int error = channel_receive_asking(ends[1], &kind, &received, most, &wait);
         assert_int_equal(error, most == sent.n ? 0 : -EPROTO);
         assert_int_equal(received.n, error ? 0 : sent.n);
         if (error) /* what follows stays */
@@ -819,6 +821,8 @@ enum {
     ASKS_MUCH,
     SHOUTS,
     NEVER_STOPS,
+    NEVER_LISTENS, /* to answers */
+    TRICKLES,      /* its reply, without a pause */
     SAYS_64_MIB,
     GIVES_UP,
     LEAVES, /* its socket, and lives on */
@@ -986,6 +990,7 @@ static uint64_t cpu_time(void)
 static void behave(int socket, uint64_t object)
 {
     struct wire nothing = {0}, line = {0};
+    const uint64_t head[] = {MESSAGE_REPLY, (uint64_t)200 << 20};
     switch (object) {
     case CRASHES:
         abort();
@@ -1032,6 +1037,17 @@ static void behave(int socket, uint64_t object)
         wire_uint(&line, 3);
         wire_string(&line, "and so on");
         while (channel_send(socket, MESSAGE_LOG, &line, UINT64_MAX) == 0)
+            ;
+        _exit(0);
+    case NEVER_LISTENS:
+        wire_uints(&line, (uint64_t[]){0, 0, 4096, false}, 4);
+        while (channel_send(socket, MESSAGE_READ, &line, UINT64_MAX) == 0)
+            ;
+        _exit(0);
+    case TRICKLES:
+        if (channel_send_bytes(socket, head, sizeof(head), UINT64_MAX) < 0)
+            _exit(0);
+        while (channel_send_bytes(socket, "", 1, UINT64_MAX) == 0)
             ;
         _exit(0);
     case GIVES_UP:
@@ -1741,6 +1757,24 @@ static int text_error(struct file *file, uint64_t object)
     return error;
 }
 
+/* Only of those that were opened last, however many are open. */
+static void test_texts_that_nobody_asks_for_are_not_all_kept(void **state)
+{
+    (void)state;
+    struct file file;
+    unsigned n = 0;
+    open_file(&file, PATIENT);
+    expect_text(&file, SOUND, "asked for");
+    for (uint64_t object = ROW; object < ROW + 2 * MOST_TEXTS; object++)
+        assert_int_equal(open_dataset(&file, object), 0);
+    for (uint64_t object = ROW; object < ROW + 2 * MOST_TEXTS; object++)
+        n += remote_dataset_find(file.remote, object)->text != NULL;
+    assert_int_equal(n, MOST_TEXTS);
+    assert_non_null(remote_dataset_find(file.remote, ROW + 2 * MOST_TEXTS - 1)->text);
+    assert_int_equal(text_error(&file, ROW), 0); /* it is asked for again */
+    close_file(&file);
+}
+
 /* Who has opened a dataset knows it: what says the opposite is not believed more often than other lies. */
 static void test_one_that_forgets_is_to_blame(void **state)
 {
@@ -2109,6 +2143,27 @@ static void test_waiting_for_others(void **state)
     close_file(&file);
 }
 
+static uint64_t asked_for; /* an object */
+
+CALL(asks_for_it, enum sfs_object_type type; return remote_object_type(remote, asked_for, &type);)
+
+/* Whatever keeps us waiting for a process: its end, and the object is not to blame. */
+static void test_calls_that_nobody_waits_for_are_given_up(void **state)
+{
+    (void)state;
+    static const uint64_t objects[] = {HANGS, NEVER_LISTENS, TRICKLES};
+    for (size_t i = 0; i < COUNT(objects); i++) {
+        struct file file;
+        open_file(&file, 30000000000); /* after which it would be -EIO */
+        struct asking asking = {.remote = file.remote, .call = asks_for_it};
+        asked_for = objects[i];
+        ask_unwanted(&asking);
+        assert_int_equal(asking.error, -EINTR);
+        assert_int_equal(kind_of(&file, SOUND), SFS_GROUP);
+        close_file(&file);
+    }
+}
+
 static int start_zygote(void **state)
 {
     (void)state;
@@ -2163,9 +2218,11 @@ static int all_tests(void)
         cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
         cmocka_unit_test(test_the_last_that_hung_had_less_time),
         cmocka_unit_test(test_text_comes_with_the_description),
+        cmocka_unit_test(test_texts_that_nobody_asks_for_are_not_all_kept),
         cmocka_unit_test(test_one_that_forgets_is_to_blame),
         cmocka_unit_test(test_one_that_forgets_slowly_is_ended),
         cmocka_unit_test(test_waiting_for_others),
+        cmocka_unit_test(test_calls_that_nobody_waits_for_are_given_up),
     };
     return cmocka_run_group_tests(tests, start_zygote, NULL);
 }

@@ -95,22 +95,21 @@ int channel_send_batch(int socket, const struct wire *batch, uint64_t until);
 
 int channel_receive(int socket, enum message_kind *kind, struct wire *wire, uint64_t until);
 
-/* The same; several times in a second, and when the time has come, it calls ask(context), whose error ends it: what is
- * left of the message cannot be received any more. NULL: it does not. ask may give it more time. */
+/* For who is to end earlier, however fast or slowly bytes move: several times in a second, and when the time has come,
+ * ask(context) is called, whose error ends it: what is left of the message cannot be sent or received any more.
+ * NULL: it is not. ask may give it more time. A message of more bytes than `most` is none. */
 struct channel_wait {
     const uint64_t *until;
     int (*ask)(void *context);
     void *context;
 };
-int channel_receive_asking(int socket, enum message_kind *kind, struct wire *wire,
+int channel_send_asking(int socket, enum message_kind kind, const struct wire *wire,
+                        const struct channel_wait *wait);
+int channel_receive_asking(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
                            const struct channel_wait *wait);
 
 /* n bytes that are no message: `until` is for all of them, however slowly they come. */
 int channel_send_bytes(int socket, const void *bytes, size_t n, uint64_t until);
 int channel_receive_bytes(int socket, void *to, size_t n, uint64_t until);
-
-/* One of more bytes than `most` is none. */
-int channel_receive_most(int socket, enum message_kind *kind, struct wire *wire, uint64_t most,
-                         uint64_t until);
 
 #endif

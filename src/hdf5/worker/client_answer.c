@@ -23,7 +23,7 @@ static struct wire *answer_with(struct client *client, int error)
 
 static int send_answer(struct client *client)
 {
-    return channel_send(client->socket, MESSAGE_ANSWER, &client->out, client->until);
+    return client_send(client, MESSAGE_ANSWER, &client->out);
 }
 
 static struct store *file_of(const struct client *client, uint64_t number)

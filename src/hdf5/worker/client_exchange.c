@@ -72,7 +72,7 @@ static int tell_size(struct client *client)
     wire->failed = false;
     wire_uint(wire, size);
     client->told_size = size;
-    return channel_send(client->socket, MESSAGE_SIZE, wire, client->until);
+    return client_send(client, MESSAGE_SIZE, wire);
 }
 
 static uint64_t time_left(const struct client *client)
@@ -103,7 +103,7 @@ int client_send_call(struct client *client, enum worker_call call, const struct 
     client->has_moved = client->read_failed = client->was_told_to_end = false;
     client->spoiled = 0;
     int error = tell_size(client);
-    return error ? error : channel_send(client->socket, MESSAGE_CALL, request, client->until);
+    return error ? error : client_send(client, MESSAGE_CALL, request);
 }
 
 /* That others have the processors is not its fault. */
@@ -140,6 +140,12 @@ static int ask_whether_to_wait(void *context)
     return now > client->unwanted_since + grace ? error : 0;
 }
 
+int client_send(struct client *client, enum message_kind kind, const struct wire *wire)
+{
+    const struct channel_wait wait = {&client->until, ask_whether_to_wait, client};
+    return channel_send_asking(client->socket, kind, wire, &wait);
+}
+
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost)
 {
     const struct channel_wait wait = {&client->until, ask_whether_to_wait, client};
@@ -147,7 +153,7 @@ int client_receive_reply(struct client *client, struct cursor *results, bool *is
     int error = 0;
     *is_lost = true;
     while (!error) {
-        error = channel_receive_asking(client->socket, &kind, &client->in, &wait);
+        error = channel_receive_asking(client->socket, &kind, &client->in, WIRE_MOST_BYTES, &wait);
         if (!error && kind == MESSAGE_REPLY)
             break;
         if (!error)

@@ -170,9 +170,13 @@ void client_begin_time(struct client *client, uint64_t nanos);
 int client_exchange(struct client *client, enum worker_call call, const struct wire *request,
                     struct cursor *results, bool *is_lost);
 
-/* The halves of it, of a call whose reply is not waited for. The worker is to be ended after -EINTR of the second. */
+/* The halves of it, of a call whose reply is not waited for. The worker is to be ended after -EINTR of either. */
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request);
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost);
+
+/* A message of the call that is under way. Errors of channel_send, and -EINTR as above: one that does not listen is
+ * waited for no longer than one that does not answer. */
+int client_send(struct client *client, enum message_kind kind, const struct wire *wire);
 
 /* ---- client_idle.c: workers of files that are only read; of others these do nothing ---- */
 
@@ -199,7 +203,7 @@ void client_close_others(struct client *client);
 
 /* ---- client_answer.c: what a worker asks for, and says, in a call ---- */
 
-/* Does what the message in client->in wants. -EPROTO: it cannot be; -ENOMEM; errors of channel_send.
+/* Does what the message in client->in wants. -EPROTO: it cannot be; -ENOMEM; errors of client_send.
  * After any of them the worker is not to be asked any more. */
 int client_answer(struct client *client, enum message_kind kind);
 

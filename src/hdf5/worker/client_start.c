@@ -204,7 +204,10 @@ void client_tell(struct client *client, enum worker_call call, uint64_t object,
     client->owed_call = call;
     client->owed_object = object;
     client->is_owed = true;
-    (void)client_send_call(client, call, request); /* if it has ended that is seen then */
+    if (client_send_call(client, call, request) == -EINTR) {
+        client->is_owed = false;
+        client_end_worker(client);
+    } /* if it has ended that is seen when the reply is collected */
 }
 
 /* It has a part of the time of a call, so that one that hangs takes hardly more than its own. */

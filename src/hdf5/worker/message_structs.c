@@ -17,6 +17,18 @@
 #define MOST_LINKS      ((size_t)1 << 22) /* libhdf5 lists more than our own reader */
 #define MOST_TYPE_BYTES ((uint64_t)1 << 32)
 
+/* Bytes of an encoded datatype: of one that a program has, and of one in a file, of which an object header has 64 KiB,
+ * in older versions several times that. Each part of it takes PART_BYTES there, and its name. */
+#define MOST_ENCODED        ((size_t)4 << 20)
+#define MOST_STORED_ENCODED ((size_t)512 << 10)
+#define PART_BYTES          8
+
+/* Bytes of a datatype in words: "array of array of ..." */
+#define MOST_WORDS 4096
+
+/* Of a filter: a header has two bytes for how many there are. */
+#define MOST_VALUES 65535
+
 static int out_of_memory(const void *made, size_t n)
 {
     return made || n == 0 ? 0 : -ENOMEM;
@@ -179,42 +191,58 @@ static bool is_sound(const struct sfs_type *type)
     }
 }
 
-static int take_nested(struct cursor *cursor, int depth, struct sfs_type *out);
+/* `left`: bytes that are left of an encoded one. */
+static int take_nested(struct cursor *cursor, int depth, size_t *left, struct sfs_type *out);
 
-static int take_members(struct cursor *cursor, int depth, struct sfs_type *out)
+static int take_from(size_t *left, size_t n)
+{
+    if (n > *left)
+        return -EIO;
+    *left -= n;
+    return 0;
+}
+
+static int take_members(struct cursor *cursor, int depth, size_t *left, struct sfs_type *out)
 {
     size_t n = take_count(cursor, 15 * WORD);
+    cursor->failed |= n > *left / PART_BYTES;
+    if (cursor->failed)
+        return -EIO;
     out->members = calloc(n, sizeof(*out->members));
-    int error = cursor->failed ? -EIO : out_of_memory(out->members, n);
+    int error = out_of_memory(out->members, n);
     for (size_t i = 0; i < n && !error; i++) {
         struct sfs_member *member = &out->members[out->n_members++];
         error = take_string(cursor, true, &member->name);
         member->offset = (size_t)take_uint(cursor, out->size);
         if (!error)
-            error = take_nested(cursor, depth + 1, &member->type);
+            error = take_from(left, strlen(member->name));
+        if (!error)
+            error = take_nested(cursor, depth + 1, left, &member->type);
         if (!error && member->type.size > out->size - member->offset)
             error = -EIO;
     }
     return error;
 }
 
-static int take_parts(struct cursor *cursor, int depth, struct sfs_type *out)
+static int take_parts(struct cursor *cursor, int depth, size_t *left, struct sfs_type *out)
 {
     int error = take_string(cursor, false, &out->description);
+    if (!error && out->description && (depth > 0 || strlen(out->description) > MOST_WORDS))
+        error = -EIO;
     out->array_rank = (int)take_uint(cursor, SFS_MAX_RANK);
     take_uints(cursor, out->array_dims, out->array_rank);
     if (!error)
-        error = take_members(cursor, depth, out);
+        error = take_members(cursor, depth, left, out);
     if (error || !take_bool(cursor))
         return error;
     out->base = calloc(1, sizeof(*out->base));
-    return out->base ? take_nested(cursor, depth + 1, out->base) : -ENOMEM;
+    return out->base ? take_nested(cursor, depth + 1, left, out->base) : -ENOMEM;
 }
 
-static int take_nested(struct cursor *cursor, int depth, struct sfs_type *out)
+static int take_nested(struct cursor *cursor, int depth, size_t *left, struct sfs_type *out)
 {
     *out = (struct sfs_type){0};
-    if (depth > MOST_NESTING)
+    if (depth > MOST_NESTING || take_from(left, PART_BYTES))
         cursor->failed = true;
     out->class = (enum sfs_type_class)take_uint(cursor, SFS_ARRAY);
     out->size = (size_t)take_uint(cursor, MOST_TYPE_BYTES < SIZE_MAX ? MOST_TYPE_BYTES : SIZE_MAX);
@@ -226,7 +254,7 @@ static int take_nested(struct cursor *cursor, int depth, struct sfs_type *out)
     out->bits = (unsigned)take_uint(cursor, 64);
     out->bit_offset = (unsigned)take_uint(cursor, 64);
     out->reference = (enum sfs_reference)take_uint(cursor, SFS_REFERENCE_ANY);
-    int error = take_parts(cursor, depth, out);
+    int error = take_parts(cursor, depth, left, out);
     if (!error)
         error = take_end(cursor, false);
     if (!error && !is_sound(out))
@@ -236,14 +264,19 @@ static int take_nested(struct cursor *cursor, int depth, struct sfs_type *out)
     return error;
 }
 
-int take_type(struct cursor *cursor, struct sfs_type *out)
+static int take_type_of_most(struct cursor *cursor, size_t most_encoded, struct sfs_type *out)
 {
-    int error = take_nested(cursor, 0, out);
+    int error = take_nested(cursor, 0, &most_encoded, out);
     if (!error && !out->description) {
         hdf5_type_free(out);
         error = -EIO;
     }
     return error;
+}
+
+int take_type(struct cursor *cursor, struct sfs_type *out)
+{
+    return take_type_of_most(cursor, MOST_ENCODED, out);
 }
 
 /* ---- Datasets ---- */
@@ -270,6 +303,8 @@ static int take_filter(struct cursor *cursor, struct sfs_filter *out)
     memcpy(out->name, name, fits ? strlen(name) + 1 : 1);
     free(name);
     size_t n = take_count(cursor, WORD);
+    if (n > MOST_VALUES)
+        return -EIO;
     unsigned *values = calloc(n ? n : 1, sizeof(*values));
     if (!values)
         return -ENOMEM;
@@ -349,14 +384,19 @@ static int take_elements(struct cursor *cursor, struct sfs_dataset_info *out)
     void *encoded = NULL, *fill = NULL;
     char *json = NULL;
     size_t n;
-    int error = take_type(cursor, &out->type);
+    int error = take_type_of_most(cursor, MOST_STORED_ENCODED, &out->type);
     if (!error)
         error = take_copy(cursor, SIZE_MAX, &encoded, &out->encoded_type.n);
     out->encoded_type.bytes = encoded;
+    if (!error && out->encoded_type.n > MOST_STORED_ENCODED)
+        error = -EIO;
     if (!error)
         error = check_layout(&out->type, &out->encoded_type);
-    if (!error && out->type.has_pointers)
-        return take_uint(cursor, 0) == 0 ? take_string(cursor, false, &out->fill_json) : -EIO;
+    if (!error && out->type.has_pointers) /* it has neither fill value nor JSON of it */
+        return take_uint(cursor, 0) == 0 && take_uint(cursor, 0) == 0 ? take_end(cursor, false)
+                                                                      : -EIO;
+    if (!error && out->type.size > HDF5_MOST_ELEMENT_BYTES)
+        error = -EIO;
     if (!error)
         error = take_copy(cursor, out->type.size, &fill, &n);
     if (!error) {

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -31,8 +30,6 @@
 #define MOST_KEPT  ((size_t)128 << 20)  /* of these, by one that waits for its next chunk */
 #define MOST_REPLY ((uint64_t)64 << 10) /* bytes: what is decoded is shared */
 #define LOADING    "to load them"
-
-#define LOOK_MILLIS 50 /* between two looks whether who waits for a chunk is interrupted */
 
 static struct {
     bool is_on; /* this and what follows is set before there are threads */
@@ -112,14 +109,10 @@ static int known_error(uint64_t number)
     return -EIO;
 }
 
-/* For the first byte of a reply; what follows comes at once, or else not in time. */
-static int await_reply(int socket, uint64_t until)
+static int ask_whether_to_wait(void *context)
 {
-    struct pollfd poller = {.fd = socket, .events = POLLIN};
-    int error = 0;
-    while (!error && clock_now() < until && poll(&poller, 1, LOOK_MILLIS) <= 0)
-        error = interrupt_check();
-    return error;
+    (void)context;
+    return interrupt_check();
 }
 
 int plugin_exchange(struct plugin_process *process, const struct wire *request, bool may_end,
@@ -127,11 +120,10 @@ int plugin_exchange(struct plugin_process *process, const struct wire *request, 
 {
     enum message_kind kind;
     uint64_t number, until = clock_now() + plugins.timeout;
-    int error = channel_send(process->socket, MESSAGE_CALL, request, until);
-    if (!error && may_end)
-        error = await_reply(process->socket, until);
+    const struct channel_wait wait = {&until, may_end ? ask_whether_to_wait : NULL, NULL};
+    int error = channel_send_asking(process->socket, MESSAGE_CALL, request, &wait);
     if (!error)
-        error = channel_receive_most(process->socket, &kind, &process->in, MOST_REPLY, until);
+        error = channel_receive_asking(process->socket, &kind, &process->in, MOST_REPLY, &wait);
     if (!error && kind != MESSAGE_REPLY)
         error = -EPROTO;
     if (!error)

@@ -78,6 +78,21 @@ static uint64_t number_of_filters(const struct sfs_dataset_info *info)
     return number;
 }
 
+/* Who opens a dataset for its text asks for it at once: of many that are open, few have one. */
+static void keep_text(struct remote *remote, struct remote_dataset *dataset,
+                      struct remote_text *text)
+{
+    uint64_t *oldest = &remote->text_of[remote->next_text++ % MOST_TEXTS];
+    struct remote_dataset *other = remote_dataset_find(remote, *oldest);
+    if (other)
+        remote_forget_text(other);
+    *oldest = dataset->address;
+    dataset->text = text->bytes;
+    dataset->text_n = text->n;
+    dataset->text_limit = remote->text_limit;
+    text->bytes = NULL;
+}
+
 /* It may be the text that is taken over. */
 static int keep_dataset(struct remote *remote, uint64_t address,
                         const struct sfs_dataset_info *info, struct remote_text *text)
@@ -98,10 +113,8 @@ static int keep_dataset(struct remote *remote, uint64_t address,
         remote_dataset_free(dataset);
         return -ENOMEM;
     }
-    dataset->text = text->bytes;
-    dataset->text_n = text->n;
-    dataset->text_limit = remote->text_limit;
-    text->bytes = NULL;
+    if (text->bytes)
+        keep_text(remote, dataset, text);
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "hdf5/worker/remote.h"
 
 #define MOST_BATCH 64 /* chunks that are located at once */
+#define MOST_TEXTS 16 /* that came with descriptions and were not asked for yet */
 
 /* Where some chunks are that follow each other in row-major order. */
 struct batch {
@@ -58,6 +59,8 @@ struct remote {
     atomic_ullong renewals;          /* of its file: others that read it have to open it again */
     unsigned starts;                 /* of workers, when listed was used last */
     size_t text_limit; /* of datasets that are opened now: their text comes, too; 0: it does not */
+    uint64_t text_of[MOST_TEXTS]; /* addresses of those that may have one, in a ring */
+    unsigned next_text;
 };
 
 /* The client's lock, after which all is closed that was to be. Interruptible: -EINTR (client.h), for
