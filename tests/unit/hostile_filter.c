@@ -132,7 +132,7 @@ static int is_root(void)
 static void allocate(void)
 {
     for (;;) {
-        char *block = malloc((size_t)16 << 20);
+        char *block = calloc(1, (size_t)16 << 20); /* malloc writes to all of it, where tests ask it to */
         if (!block)
             abort();
         *(volatile char *)block = 1; /* writing to all of it takes longer than a chunk may */
