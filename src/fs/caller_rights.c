@@ -67,7 +67,7 @@ static bool is_capable(fuse_req_t request)
 }
 
 /* As the kernel decides by a mode: of the owner, the group and all others the first that he is. */
-static bool mode_lets_read(fuse_req_t request, const struct stat *shown)
+static bool mode_lets_read(fuse_req_t request, const struct stat *shown, bool otherwise)
 {
     bool group_may = shown->st_mode & S_IRGRP, others_may = shown->st_mode & S_IROTH;
     if (fuse_req_ctx(request)->uid == shown->st_uid)
@@ -75,12 +75,12 @@ static bool mode_lets_read(fuse_req_t request, const struct stat *shown)
     if (group_may == others_may)
         return group_may;
     enum membership membership = is_member(request, shown->st_gid);
-    return (membership == IN && group_may) || (membership == NOT_IN && others_may);
+    return membership == UNKNOWN ? otherwise : membership == IN ? group_may : others_may;
 }
 
-static int judge(fuse_req_t request, const struct stat *shown)
+static int judge(fuse_req_t request, const struct stat *shown, bool otherwise)
 {
-    return mode_lets_read(request, shown) || is_capable(request) ? 0 : -EACCES;
+    return mode_lets_read(request, shown, otherwise) || is_capable(request) ? 0 : -EACCES;
 }
 
 int caller_may_read(fuse_req_t request, const struct node *node)
@@ -89,10 +89,10 @@ int caller_may_read(fuse_req_t request, const struct node *node)
     if (caller_reads_all(request))
         return 0;
     mount_rights(fuse_req_userdata(request), node, &shown);
-    return judge(request, &shown);
+    return judge(request, &shown, false);
 }
 
-int caller_may_read_closed(fuse_req_t request, const struct node *node)
+int caller_may_read_closed(fuse_req_t request, const struct node *node, bool otherwise)
 {
     struct stat shown;
     if (caller_reads_all(request))
@@ -100,5 +100,5 @@ int caller_may_read_closed(fuse_req_t request, const struct node *node)
     while (!node_is_top(node))
         node = node->parent;
     int error = mount_folder_attributes(fuse_req_userdata(request), node, &shown);
-    return error ? error : judge(request, &shown);
+    return error ? error : judge(request, &shown, otherwise);
 }

@@ -40,7 +40,8 @@ enum need {
 };
 
 /* One that is open shows who may read it, and the kernel asks. To open one locks it, and is done for nobody who may not
- * read it: some calls do not ask the kernel, and it remembers for a while what was allowed. */
+ * read it: some calls do not ask the kernel, and it remembers for a while what was allowed. For most it has asked, and
+ * knows the groups of all: whose are not known here is let in. */
 static int use_of_caller(fuse_req_t request, enum need need, const struct node *node)
 {
     uid_t user = fuse_req_ctx(request)->uid;
@@ -48,7 +49,7 @@ static int use_of_caller(fuse_req_t request, enum need need, const struct node *
         int error = mounted_use_open(node->mounted, user, need == NEEDS_TO_OPEN);
         if (error != -EAGAIN)
             return error;
-        error = caller_may_read_closed(request, node);
+        error = caller_may_read_closed(request, node, true);
         if (error)
             return error;
     }
@@ -222,12 +223,19 @@ static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name,
 }
 
 /* The kernel asks nobody for permission to list names: before any are known of a file it is asked here whether the
- * caller may read it. */
+ * caller may read it. -EACCES: he has none. */
 static int may_list(fuse_req_t request, fuse_ino_t number)
 {
     const struct node *node = node_of(request, number);
-    bool is_file = node && inode_unpack(number).entry == ENTRY_NODE && is_root_group(node);
-    int error = is_file ? caller_may_read_closed(request, node) : 0;
+    bool is_of_file = node && (!node_is_of_folder(node) || is_root_group(node));
+    bool is_asked =
+        is_of_file && inode_unpack(number).entry == ENTRY_NODE && !caller_reads_all(request);
+    const struct mount *mount = fuse_req_userdata(request);
+    if (is_asked)
+        loop_begin_wait(mount->loop);
+    int error = is_asked ? caller_may_read_closed(request, node, false) : 0;
+    if (is_asked)
+        loop_end_wait(mount->loop);
     put_node(request, node);
     return error;
 }
@@ -239,6 +247,10 @@ static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
     char *names;
     size_t n;
     int error = may_list(request, number);
+    if (error == -EACCES) {
+        mount_reply_xattr(request, NULL, 0, size);
+        return;
+    }
     if (error) {
         answer_error(request, error);
         return;

@@ -23,8 +23,9 @@ static unsigned newer_capabilities(const struct options *options)
 }
 
 /* Readings ahead, and closings, that the kernel has under way at a time. It lets all others wait in the order
- * in which they came, and with its own 12 that takes as long as the slowest of one user. */
-#define MOST_IN_BACKGROUND 1024
+ * in which they came, and with its own 12 that takes as long as the slowest of one user. All other requests, too, come
+ * after those that came before: with many more they would wait for who has asked for much and is gone. */
+#define MOST_IN_BACKGROUND 128
 
 bool mount_keeps_listings(const struct mount *mount)
 {

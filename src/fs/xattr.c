@@ -184,7 +184,8 @@ static void keep_names(struct mount *mount, struct inode inode, const char *list
         mounted_keep_names(node->mounted, list, n);
 }
 
-/* The kernel asks nobody for permission to list names. */
+/* The kernel asks nobody for permission to list names. Who may not read them has none, as with names that are only for
+ * root in other file systems: programs that list folders expect no error. */
 static int may_list(fuse_req_t request, struct inode inode)
 {
     const struct node *node =
@@ -199,9 +200,8 @@ void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
     struct node_attributes *attributes = NULL;
     char *list = NULL;
     size_t n = 0;
-    int error = may_list(request, inode_unpack(number));
-    if (!error)
-        error = attributes_of(mount_of(request), inode_unpack(number), &attributes);
+    bool may = may_list(request, inode_unpack(number)) == 0;
+    int error = may ? attributes_of(mount_of(request), inode_unpack(number), &attributes) : 0;
     if (attributes)
         error = list_names(node_attributes(attributes), &list, &n);
     if (attributes && !error)

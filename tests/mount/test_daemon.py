@@ -920,7 +920,7 @@ def test_slow_readings_of_some_do_not_hold_others(mounts, small, tmp_path):
     subprocess.run(["mount", "-t", "fusectl", "none", control], check=True)
     try:
         connection = control / str(os.minor(os.stat(mount.root).st_dev))
-        assert int((connection / "max_background").read_text()) == 1024
-        assert int((connection / "congestion_threshold").read_text()) == 768
+        assert int((connection / "max_background").read_text()) == 128
+        assert int((connection / "congestion_threshold").read_text()) == 96
     finally:
         subprocess.run(["umount", control], check=True)
