@@ -20,7 +20,7 @@ bool caller_reads_all(fuse_req_t request);
 int caller_may_read(fuse_req_t request, const struct node *node);
 
 /* The same of the HDF5 file of a folder, of which nothing is opened for that; the node, its root group or in it, is
- * held. otherwise: what is taken for right where groups decide and cannot be found out. -ESTALE: it is another file now;
+ * held. otherwise: what is taken for right where groups decide and cannot be found out. -ESTALE: it is another file;
  * -ENOMEM, errors of folder_find. */
 int caller_may_read_closed(fuse_req_t request, const struct node *node, bool otherwise);
 
