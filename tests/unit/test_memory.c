@@ -1003,7 +1003,8 @@ static int create_sparse(struct sparse_file *sparse)
 /* Whether something failed for want of memory and is to be done again. */
 static bool failed(struct sparse_file *sparse, int error)
 {
-    assert_true(error == 0 || (error == -ENOMEM && !sparse->first_error));
+    if (error != 0 && (error != -ENOMEM || sparse->first_error))
+        fail_msg("%d, after %d", error, sparse->first_error);
     if (error)
         sparse->first_error = error;
     return error != 0;
