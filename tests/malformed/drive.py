@@ -33,7 +33,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SPARSEFS_BUILD", TOP / "build"))
 
 TIMEOUT = 2  # seconds of libhdf5, hdf5_timeout=
-DEADLINE = 60  # of all calls for one file: only what hangs takes so long
+DEADLINE = 240  # of all calls for one file: only what hangs takes so long
 MOST_SECONDS = 16 * TIMEOUT  # of one call, of which libhdf5 may be asked several times, and wait for processors
 PATIENCE = 3  # before a command that copies is interrupted
 COPYING = "import", "export", "repack"
