@@ -132,8 +132,9 @@ static int is_root(void)
 static void allocate(void)
 {
     for (;;) {
-        char *block = calloc(1, (size_t)16 << 20); /* malloc writes to all of it, where tests ask it to */
-        if (!block)
+        char *block = mmap(NULL, (size_t)16 << 20, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* malloc may write to all of it */
+        if (block == MAP_FAILED)
             abort();
         *(volatile char *)block = 1; /* writing to all of it takes longer than a chunk may */
     }

@@ -195,7 +195,8 @@ static void test_memory_is_limited(void **state)
         skip();
     unsigned char out[BYTES];
     assert_int_equal(decode_like(HOSTILE_ALLOCATES, 2500, out, sizeof(out)), -EIO);
-    assert_non_null(strstr(hdf5_error(), "signal 6")); /* it ends itself when there is no more */
+    if (!strstr(hdf5_error(), "signal 6")) /* it ends itself when there is no more */
+        fail_msg("%s", hdf5_error());
 }
 
 static void test_too_many_bytes_are_none(void **state)
