@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,19 @@ COLD, CHUNK_CACHE, PAGE_CACHE = "first", "chunk cache", "page cache"
 ONE, TWO = "1 reader", "2 readers"
 
 
+STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+@contextlib.contextmanager
+def unstopped():
+    """A signal that ends the run comes when this is done: an unmounting that it cuts short leaves the mount."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Mount:
     """A filesystem in a process of its own, from entering the context to leaving it."""
 
@@ -58,6 +72,10 @@ class Mount:
             time.sleep(0.002)
 
     def __exit__(self, *_):
+        with unstopped():
+            self.end()
+
+    def end(self):
         if self.process.poll() is not None:
             print(f"{self.command[0]} ended by itself: {self.process.returncode}", file=sys.stderr)
         while os.path.ismount(self.path) and self.process.poll() is None:
