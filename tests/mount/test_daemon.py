@@ -912,7 +912,7 @@ def test_a_mount_point_that_is_itself_mounted(mounts, small, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="looks into the kernel's own file system of FUSE")
-def test_slow_readings_of_some_do_not_hold_others(mounts, small, tmp_path):
+def test_more_readings_are_under_way_than_the_kernel_has_by_itself(mounts, small, tmp_path):
     """The kernel lets all wait behind as many as it has under way: 12, if nothing is said."""
     control = tmp_path / "control"
     control.mkdir()
