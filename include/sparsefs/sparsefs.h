@@ -113,7 +113,8 @@ struct sfs_options {
 
 /* libhdf5 is not safe with damaged files. From now on files can be opened with
  * options->hdf5_worker: of each of them libhdf5 sees the bytes in a process that may do nothing but
- * answer (docs/security.md). If it dies calls that ask for the same again are -EIO, and all else
+ * answer (docs/security.md), and that is started when it is needed: what a listing asks of a plain file that is
+ * only read is read without it. If it dies calls that ask for the same again are -EIO, and all else
  * goes on. Filters that need plugins of libhdf5 run in other such processes, of all files. memory:
  * bytes of the address space of each, 0: 1 GiB; timeout: seconds that a call may take before it is
  * ended, 0: 10. It forks: to be called before there are threads, and before there is anything in

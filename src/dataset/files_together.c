@@ -44,7 +44,6 @@ int together_create(const struct sfs_options *options, struct together **out)
     if (!error)
         error = common_cache_create(options, &together->common);
     hdf5_keep_answers(ANSWER_BYTES);
-    hdf5_answer_directly(true);
     if (error)
         together_destroy(together);
     else

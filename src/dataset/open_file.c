@@ -32,6 +32,7 @@ int sfs_start_hdf5_workers(size_t memory, double timeout)
 {
     filters_provide(); /* inherited by the processes */
     double seconds = timeout > 0 ? timeout : WORKER_SECONDS;
+    hdf5_answer_directly(true);
     return hdf5_start_workers(memory ? memory : WORKER_MEMORY, (uint64_t)(seconds * 1e9));
 }
 

@@ -86,6 +86,15 @@ static void check_read(struct sfs_file *file)
     sfs_dataset_close(dataset);
 }
 
+/* What our own reader does not say. */
+static void ask_libhdf5(struct sfs_file *file)
+{
+    struct sfs_attributes attributes;
+    assert_int_equal(sfs_attributes(file, sfs_root(file), &attributes), 0);
+    assert_int_equal(attributes.n, 0);
+    sfs_attributes_free(&attributes);
+}
+
 static void test_it_is_there_if_asked_for(void **state)
 {
     (void)state;
@@ -104,13 +113,18 @@ static void test_it_is_there_if_asked_for(void **state)
     sfs_close(inside);
 
     assert_int_equal(sfs_open(PATH, &apart, &file), 0);
+    assert_int_equal(workers(worker, COUNT(worker)), 0); /* the file is plain */
+    ask_libhdf5(file);
     assert_int_equal(workers(worker, COUNT(worker)), 1);
     assert_int_equal(sfs_open(PATH, &apart, &other), 0);
+    ask_libhdf5(other);
     assert_int_equal(workers(worker, COUNT(worker)), 2); /* each has its own */
     assert_true(is_open_here(PATH));
     check_read(file);
     for (int i = 0; i < 2; i++)
         assert_int_equal(kill(worker[i], SIGKILL), 0);
+    ask_libhdf5(file);
+    ask_libhdf5(other);
     check_read(file);
     check_read(other);
     sfs_close(file);
@@ -150,6 +164,7 @@ static void test_attributes_that_are_left_out_end_no_worker(void **state)
     pid_t worker[8], later[8];
     make_wide();
     assert_int_equal(sfs_open(PATH, &apart, &file), 0);
+    ask_libhdf5(file);
     assert_int_equal(workers(worker, COUNT(worker)), 1);
     unsigned errors = log_errors();
     assert_int_equal(sfs_list(file, sfs_root(file), &links), 0);
