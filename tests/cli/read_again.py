@@ -1,10 +1,7 @@
 """Reads all structured datasets of files by the readers of these tests, sparse_reader.py and variable_reader.py, which
 share no code with src/, and compares each value with what `sparsectl dump` says. Left out are files that differ and in
 which `sparsectl check` finds faults, that are no HDF5 file or are open for writing, and large ones; and datasets with
-filters that Python has not.
-
-    read_again.py FOLDER    the files in it; the last line says how many datasets there were of each encoding
-"""
+filters that Python has not."""
 import collections
 import json
 import os
@@ -182,6 +179,3 @@ def read_again(folder):
             compare_if_sound(path, counts)
     return counts
 
-
-if __name__ == "__main__":
-    print("read again:", dict(read_again(sys.argv[1])))

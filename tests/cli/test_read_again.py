@@ -1,17 +1,16 @@
 """The files that programs of tests/unit write are read by readers that share no code with src/, after each test of
 theirs; and these readers see what is wrong."""
-import ast
 import collections
 import os
 import pathlib
+import select
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 import read_again
-from test_sparsectl import BUILD, SECONDS
+from test_sparsectl import BUILD
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -20,14 +19,29 @@ FOLDER = pathlib.Path(__file__).parent
     ("sequences", "variable"), ("sequences", "dense"), ("variable", "variable"), ("references", "variable"),
     ("many", "prototype"), ("chunks", "prototype")))
 def test_programs(tmp_path, program, encoding):
+    """After each test it says its folder by one pipe, and waits for an answer by another."""
+    said, counts, folder = tmp_path / "said", collections.Counter(), b""
+    pipes = [tmp_path / name for name in ("ask", "answer")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    ask, answer = (os.open(pipe, os.O_RDWR) for pipe in pipes)
     environment = {**os.environ, "TMPDIR": str(tmp_path),
-                   "SPARSEFS_AFTER_TEST": f"{sys.executable} {FOLDER / 'read_again.py'} . >> {tmp_path / 'said'}"}
-    result = subprocess.run([BUILD / f"tests/unit/test_{program}"], capture_output=True, text=True, env=environment,
-                            timeout=SECONDS)
-    assert result.returncode == 0, result.stdout + result.stderr
-    counts = collections.Counter()
-    for line in (tmp_path / "said").read_text().splitlines():
-        counts.update(ast.literal_eval(line.split(": ", 1)[1]))
+                   "SPARSEFS_AFTER_TEST": f"pwd >{pipes[0]}; read line <{pipes[1]}"}
+    with open(said, "wb") as output, subprocess.Popen([BUILD / f"tests/unit/test_{program}"], stdout=output,
+                                                      stderr=output, env=environment) as process:
+        try:
+            while process.poll() is None:
+                if select.select([ask], [], [], 0.1)[0]:
+                    folder += os.read(ask, 4096)
+                if folder.endswith(b"\n"):
+                    counts.update(read_again.read_again(os.fsdecode(folder[:-1])))
+                    folder = b""
+                    os.write(answer, b"\n")
+        finally:
+            process.terminate()  # it ends its child, and removes its folder
+            os.close(ask)
+            os.close(answer)
+    assert process.returncode == 0, said.read_text()
     assert counts[f"prototype {encoding}"] > 0, counts
 
 
