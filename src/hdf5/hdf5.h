@@ -63,7 +63,8 @@ void hdf5_keep_answers(size_t bytes);
 
 /* Whether of files that are opened from now on, and not followed, what is plain is answered by our
  * own reader (own_reader.h) as long as they are only read, so that a process is started for those of
- * which something else is asked. Initially not. Before there are threads. */
+ * which something else is asked. Not where such a process could not be confined, which is told when a file is
+ * opened. Initially not. Before there are threads. */
 void hdf5_answer_directly(bool on);
 
 /* As hdf5_open, also for a store that is followed. -EIO also: the process has ended, or could not

@@ -10,6 +10,7 @@
 #include "hdf5/private.h"
 #include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/worker/answers_kept.h"
+#include "hdf5/worker/confine.h"
 #include "hdf5/worker/plugin_pool.h"
 #include "hdf5/worker/remote.h"
 #include "hdf5/worker/serve.h"
@@ -56,7 +57,7 @@ void hdf5_keep_answers(size_t bytes)
 
 void hdf5_answer_directly(bool on)
 {
-    is_direct = on;
+    is_direct = on && confine_may_drop_rights();
 }
 
 bool hdf5_has_workers(void)

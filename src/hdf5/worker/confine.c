@@ -109,6 +109,15 @@ static bool become_nobody(void)
            errno == EINVAL;
 }
 
+bool confine_may_drop_rights(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct has[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    const uint32_t needs = CAP_TO_MASK(CAP_SETUID) | CAP_TO_MASK(CAP_SETGID);
+    return geteuid() != 0 || (syscall(SYS_capget, &header, has) == 0 &&
+                              (has[CAP_TO_INDEX(CAP_SETUID)].effective & needs) == needs);
+}
+
 static bool drop_rights(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

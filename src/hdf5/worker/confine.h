@@ -18,6 +18,9 @@ void confine_environment(void);
  */
 bool confine_worker(size_t memory);
 
+/* Whether it may become another user, as a worker of root has to. */
+bool confine_may_drop_rights(void);
+
 /* The exit code of a worker that could not be confined. */
 #define UNCONFINED 97
 
