@@ -254,7 +254,7 @@ def test_two_mounts_of_a_folder(mounts, folder):
 
 def test_many_files_in_turn(mounts, folder):
     """Some with fsync, most without: all are as they were written."""
-    n = 200
+    n = 60
     for i in range(n):
         (make_dense if i % 2 else make_sparse)(folder / f"{i}.h5", 2)
     mount = mounts(folder, "default", "max_open=4")
