@@ -599,6 +599,16 @@ int mounted_use_open(struct mounted_file *file, uid_t user, bool opens)
     return error;
 }
 
+bool mounted_is_open(struct mounted_file *file)
+{
+    if (!file->files)
+        return false;
+    pthread_mutex_lock(&file->files->lock);
+    bool is_open = file->file && !file->is_busy;
+    pthread_mutex_unlock(&file->files->lock);
+    return is_open;
+}
+
 static int use_locked(struct mounted_file *file, struct wish *wish)
 {
     struct mounted_files *files = file->files;

@@ -165,6 +165,9 @@ void mounted_put_opened(struct mounted_file *file, uid_t user);
 /* The one or, if opens, the other, of a file that is open already. -EAGAIN: it is not, or he has to wait; -ENOMEM. */
 int mounted_use_open(struct mounted_file *file, uid_t user, bool opens);
 
+/* Of one of a folder: just now. */
+bool mounted_is_open(struct mounted_file *file);
+
 /* Another program has changed or removed one of a folder that is used: it is closed when it is not
  * any more, to be opened as what it is then. */
 void mounted_outdate(struct mounted_file *file);

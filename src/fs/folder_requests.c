@@ -220,14 +220,16 @@ static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name,
     end(&used);
 }
 
-/* The kernel asks nobody for permission to list names: before any are known of a file it is asked here whether the
- * caller may read it. -EACCES: he has none. */
-static int may_list(fuse_req_t request, fuse_ino_t number)
+/* The kernel asks nobody for permission to list names: before any are known of a file that is not open it is asked here
+ * whether the caller may read it. Of one that is (*is_open) it is
+ * asked when it is used. -EACCES: he has none. */
+static int may_list(fuse_req_t request, fuse_ino_t number, bool *is_open)
 {
     const struct node *node = node_of(request, number);
     bool is_of_file = node && (!node_is_of_folder(node) || is_root_group(node));
-    bool is_asked =
-        is_of_file && inode_unpack(number).entry == ENTRY_NODE && !caller_reads_all(request);
+    *is_open = is_of_file && mounted_is_open(node->mounted);
+    bool is_asked = is_of_file && inode_unpack(number).entry == ENTRY_NODE && !*is_open &&
+                    !caller_reads_all(request);
     const struct mount *mount = fuse_req_userdata(request);
     if (is_asked)
         loop_begin_wait(mount->loop);
@@ -244,7 +246,8 @@ static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
     struct used used;
     char *names;
     size_t n;
-    int error = may_list(request, number);
+    bool is_open;
+    int error = may_list(request, number, &is_open);
     if (error == -EACCES) {
         mount_reply_xattr(request, NULL, 0, size);
         return;
@@ -253,7 +256,7 @@ static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
         answer_error(request, error);
         return;
     }
-    if (knows_names(fuse_req_userdata(request), number, &names, &n)) {
+    if (!is_open && knows_names(fuse_req_userdata(request), number, &names, &n)) {
         mount_reply_xattr(request, names, n, size);
         free(names);
         return;
