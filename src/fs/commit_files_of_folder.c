@@ -2,7 +2,6 @@
  * for, beside each other in the background. */
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "common/thread.h"
 #include "fs/mount.h"
@@ -29,10 +28,11 @@ static void let_go_of_top(struct mount *mount, struct mounted_file *file)
         node_put(mount->nodes, file->top);
 }
 
-void mount_note(struct mount *mount, const struct node *node)
+void mount_note(struct mount *mount, const struct node *node, uid_t user)
 {
     if (mount->files)
         keep_top(mount, node);
+    mounted_changed(node->mounted, user);
     commits_note(mount_commits(mount, node));
 }
 
@@ -72,7 +72,7 @@ static void note_committed(struct mount *mount, struct mounted_file *file)
 
 struct committing {
     struct mount *mount;
-    struct mounted_file *file; /* used, and no handle: who wants to open another one waits */
+    struct mounted_file *file; /* used */
 };
 
 static void commit_beside(const struct committing *committing)
@@ -82,7 +82,7 @@ static void commit_beside(const struct committing *committing)
     commits_in_background(file->commits);
     note_committed(mount, file);
     atomic_store(&file->is_committed, false);
-    mounted_put(file);
+    mounted_let_be(file);
 }
 
 static void *run_beside(void *data)
@@ -119,10 +119,7 @@ static void begin_beside(struct mount *mount, struct mounted_file *file)
     const struct committing here = {mount, file};
     if (atomic_exchange(&file->is_committed, true))
         return;
-    if (mounted_use(file, geteuid()) != 0) { /* it is used here: this cannot be */
-        atomic_store(&file->is_committed, false);
-        return;
-    }
+    mounted_use_again(file);
     struct committing *committing = malloc(sizeof(*committing));
     if (committing)
         *committing = here;

@@ -99,7 +99,7 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
     struct view_frames changed = view_frames_of(file->views, kind, frame, offset, n);
     if (!change->node)
         *change = change_of_frames(file->node, changed.first, changed.last);
-    mount_written(mount, file->node, change->first, change->last);
+    mount_written(mount, file->node, (struct written){change->first, change->last, file->user});
     return error;
 }
 

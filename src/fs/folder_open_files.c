@@ -1,5 +1,6 @@
 /* A list of the open files of a folder, least recently used first: the first unused one is closed when
- * another is to be opened. Where all are in use each user may use more of them, up to his share. */
+ * another is to be opened. Where all are in use each user may use more of them, up to his share: by what he has open,
+ * and by requests, of which one may take long. */
 #include "fs/folder_open_files.h"
 
 #include <errno.h>
@@ -27,10 +28,11 @@ struct mounted_files {
     size_t most_in_use; /* mounted_most_in_use, or fewer for want of descriptors */
     struct mounted_calls calls;
     void *context;
-    pthread_mutex_t lock;   /* guards what follows */
-    pthread_cond_t changed; /* something is no longer busy or used */
-    struct mounted_file *open;
-    unsigned n_open; /* with those that are being opened and closed */
+    pthread_mutex_t lock;         /* guards what follows */
+    pthread_cond_t changed;       /* something is no longer busy or used */
+    struct mounted_file *open;    /* with those that are being closed */
+    struct mounted_file *opening; /* those that are being opened */
+    unsigned n_open;              /* of both */
     uint64_t opened;
     int lost;                     /* the first error for which something is lost */
     struct sfs_statistics closed; /* the store_* of those that are not open any more */
@@ -106,6 +108,7 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
     atomic_init(&file->keeps_objects, false);
     atomic_init(&file->written, 0);
     atomic_init(&file->told, 0);
+    atomic_init(&file->changer, MOUNTED_NOBODY);
     atomic_init(&file->pages, 0);
     file->files = files;
     file->path = strdup(path);
@@ -262,17 +265,23 @@ static int open_locked(struct mounted_file *file, struct stat *st, struct sfs_fi
     return error;
 }
 
-static int begin_file(struct mounted_file *file)
+static int begin_file(struct mounted_file *file, uid_t user)
 {
     UNINTERRUPTED();
     struct mounted_files *files = file->files;
     struct stat st = {0};
     struct sfs_file *opened = NULL;
+    int error = user_count_add(&file->askers, user);
+    if (error)
+        return error;
     file->is_busy = true;
     files->n_open++;
+    DL_APPEND2(files->opening, file, prev_open, next_open);
     pthread_mutex_unlock(&files->lock);
-    int error = open_locked(file, &st, &opened);
+    error = open_locked(file, &st, &opened);
     pthread_mutex_lock(&files->lock);
+    DL_DELETE2(files->opening, file, prev_open, next_open);
+    user_count_remove(&file->askers, user);
     file->is_busy = false;
     pthread_cond_broadcast(&files->changed);
     if (error == -EINVAL || error == -EILSEQ)
@@ -384,64 +393,100 @@ void mounted_unref(struct mounted_file *file)
     }
 }
 
-static void close_file(struct mounted_file *file, bool may_stay)
+/* Whether it is closed. */
+static bool close_file(struct mounted_file *file, bool may_stay)
 {
     mounted_ref(file);
     (void)end_file(file, may_stay);
+    bool is_closed = !file->file;
     unref(file);
+    return is_closed;
 }
 
 /* ---- Using files. The lock must be held. ---- */
 
 struct wish {
     uid_t user;
-    bool opens;               /* handles may come of it */
-    uint64_t began;           /* clock_now */
+    bool opens;       /* handles may come of it */
+    bool has_failed;  /* to make room: one that could not be committed could not be now either */
+    bool is_admitted; /* to what was opened for him */
+    uint64_t began;   /* clock_now */
     struct timespec deadline; /* of waiting for others' handles */
 };
 
-/* What could not be committed is tried again, but once by each who wants room. */
-static bool fails(const struct mounted_file *file, const struct wish *wish)
+/* Whether it is taken for one that cannot be committed: it could not be the last time. */
+static bool stays(const struct mounted_file *file)
 {
-    return file->users == 0 && file->fails_until > wish->began;
+    return file->users == 0 && file->fails_until > 0;
+}
+
+/* Who wants room tries such a one again, but once, and more than the first that fails then only where `all`. */
+static bool is_tried(const struct mounted_file *file, const struct wish *wish, bool all)
+{
+    return stays(file) && (file->fails_until > wish->began || (wish->has_failed && !all));
 }
 
 /* The one not used for longest, which may be closed. NULL: none. */
-static struct mounted_file *find_unused(const struct mounted_files *files, const struct wish *wish)
+static struct mounted_file *find_unused(const struct mounted_file *than, const struct wish *wish,
+                                        bool all)
 {
     struct mounted_file *file;
-    DL_FOREACH2 (files->open, file, next_open)
-        if (file->users == 0 && !file->is_busy && !fails(file, wish))
+    DL_FOREACH2 (than->files->open, file, next_open)
+        if (file != than && file->users == 0 && !file->is_busy && !is_tried(file, wish, all))
             break;
     return file;
 }
 
-struct in_use {
-    size_t lasting;    /* those for which a request has not to wait */
-    size_t n, of_user; /* those that count */
+struct share {
+    size_t n, of_user; /* files */
 };
+
+struct in_use {
+    size_t lasting;      /* those for which a request has not to wait */
+    struct share lasts;  /* in which something is open, or that cannot be committed */
+    struct share of_all; /* also those that are used by requests, opened or closed */
+};
+
+/* What nobody uses, or only who commits it, counts for who has changed it: but those who are served first are not to
+ * wait for what they share with others. */
+static bool is_changer(const struct mounted_file *file, uid_t user)
+{
+    return atomic_load(&file->changer) == user && !user_is_served_first(user);
+}
+
+static void look_at(struct in_use *in_use, const struct mounted_file *file, const struct wish *wish)
+{
+    bool is_kept = stays(file), is_held = users_have_any(&file->holders);
+    bool holds = user_count_of(&file->holders, wish->user) > 0;
+    bool asks = user_count_of(&file->askers, wish->user) > 0;
+    bool is_used = file->users > 0 || file->is_busy || is_kept;
+    bool is_changers =
+        is_used && !is_held && !users_have_any(&file->askers) && is_changer(file, wish->user);
+    in_use->lasting += file->handles > 0 || is_kept;
+    in_use->lasts.n += is_held || is_kept;
+    in_use->lasts.of_user += holds || (is_kept && is_changers);
+    in_use->of_all.n += is_used;
+    in_use->of_all.of_user += holds || asks || is_changers;
+}
 
 static struct in_use look_at_others(const struct mounted_file *than, const struct wish *wish)
 {
     struct in_use in_use = {0};
     struct mounted_file *file;
-    DL_FOREACH2 (than->files->open, file, next_open) {
-        bool stays = fails(file, wish);
-        if (file == than)
-            continue;
-        in_use.lasting += file->handles > 0 || stays;
-        in_use.n += file->holders || stays;
-        in_use.of_user += user_count_of(file->holders, wish->user) > 0 ||
-                          (stays && file->st.st_uid == wish->user);
-    }
+    DL_FOREACH2 (than->files->open, file, next_open)
+        if (file != than)
+            look_at(&in_use, file, wish);
+    DL_FOREACH2 (than->files->opening, file, next_open)
+        if (file != than)
+            look_at(&in_use, file, wish);
     return in_use;
 }
 
 static bool may_use_more(const struct mounted_files *files, const struct wish *wish,
-                         const struct in_use *in_use)
+                         const struct share *share)
 {
-    return in_use->of_user < files->most &&
-           user_may_have_more(wish->user, in_use->of_user, in_use->n, files->most_in_use);
+    return share->of_user < files->most &&
+           user_may_have_more(wish->user, share->of_user, share->n, files->most_in_use);
 }
 
 /* For handles and for what cannot be committed only until the deadline: the kernel tells of a close(2) after it has
@@ -451,37 +496,67 @@ static int wait_for_others(struct mounted_files *files, const struct wish *wish)
     return pthread_cond_timedwait(&files->changed, &files->lock, &wish->deadline) ? -ENFILE : 0;
 }
 
-/* One more is opened if there is room. Else one that is not in use is closed, or waited for if it is used by a request
- * only. If there is none the user has his share of what is kept for that: of more files than are open otherwise. */
-static int open_or_wait(struct mounted_file *file, const struct wish *wish)
+static int make_room(struct mounted_file *unused, struct wish *wish)
+{
+    if (!close_file(unused, true))
+        wish->has_failed = true;
+    return interrupt_check();
+}
+
+static bool has_all_places(const struct mounted_files *files)
+{
+    return files->most_in_use == mounted_most_in_use(files->most);
+}
+
+/* One more is opened if there is room. Else one that is not in use is closed. If there is none the user has his share
+ * of what is kept for that: of more files than are open otherwise. What he may not have is waited for. */
+static int open_or_wait(struct mounted_file *file, struct wish *wish)
 {
     struct mounted_files *files = file->files;
-    if (files->n_open < files->most)
-        return begin_file(file);
-    struct mounted_file *unused = find_unused(files, wish);
-    if (unused) {
-        close_file(unused, true);
-        return interrupt_check();
+    if (files->n_open < files->most) {
+        wish->is_admitted = has_all_places(files);
+        return begin_file(file, wish->user);
     }
+    struct mounted_file *unused = find_unused(file, wish, false);
+    if (unused)
+        return make_room(unused, wish);
     const struct in_use in_use = look_at_others(file, wish);
-    bool is_for_handles = in_use.lasting >= files->most;
-    if (is_for_handles && !may_use_more(files, wish, &in_use))
+    if (files->n_open < files->most_in_use && may_use_more(files, wish, &in_use.of_all)) {
+        wish->is_admitted = true;
+        return begin_file(file, wish->user);
+    }
+    unused = find_unused(file, wish, true);
+    if (unused)
+        return make_room(unused, wish);
+    if (in_use.lasting >= files->most && !may_use_more(files, wish, &in_use.lasts))
         return wait_for_others(files, wish);
-    if (is_for_handles && files->n_open < files->most_in_use)
-        return begin_file(file);
     return interrupt_wait_monotonic(&files->changed, &files->lock);
 }
 
-/* Of one that is open: as long as no more than usual are everybody may. */
+/* Of one that is open: as long as no more than usual are everybody may. Else who asks for one after the other that
+ * somebody has opened, in requests that take long, would have them all. */
 static bool may_open_in(const struct mounted_file *file, const struct wish *wish)
 {
     const struct mounted_files *files = file->files;
-    bool is_usual =
-        files->n_open <= files->most && files->most_in_use == mounted_most_in_use(files->most);
-    if (!wish->opens || is_usual || user_count_of(file->holders, wish->user) > 0)
+    bool is_usual = files->n_open <= files->most && (!wish->opens || has_all_places(files));
+    if (is_usual || wish->is_admitted || user_count_of(&file->holders, wish->user) > 0 ||
+        (!wish->opens && user_count_of(&file->askers, wish->user) > 0))
         return true;
     const struct in_use in_use = look_at_others(file, wish);
-    return may_use_more(files, wish, &in_use);
+    return may_use_more(files, wish, &in_use.of_all);
+}
+
+/* The same. What is not in use is closed first: there are no more than usual then, or it could be committed. */
+static int wait_to_open_in(struct mounted_file *file, struct wish *wish)
+{
+    struct mounted_files *files = file->files;
+    struct mounted_file *unused = find_unused(file, wish, true);
+    if (unused)
+        return make_room(unused, wish);
+    const struct in_use in_use = look_at_others(file, wish);
+    return may_use_more(files, wish, &in_use.lasts)
+               ? interrupt_wait_monotonic(&files->changed, &files->lock)
+               : wait_for_others(files, wish);
 }
 
 /* An unused open file that is the same under another name, as after a rename: its lock would keep
@@ -501,7 +576,7 @@ static struct mounted_file *find_same(const struct mounted_file *file)
 static int count_user(struct mounted_file *file, const struct wish *wish)
 {
     struct mounted_files *files = file->files;
-    int error = wish->opens ? user_count_add(&file->holders, wish->user) : 0;
+    int error = user_count_add(wish->opens ? &file->holders : &file->askers, wish->user);
     if (error)
         return error;
     mounted_ref(file);
@@ -524,7 +599,17 @@ int mounted_use_open(struct mounted_file *file, uid_t user, bool opens)
     return error;
 }
 
-static int use_locked(struct mounted_file *file, const struct wish *wish)
+bool mounted_is_open(struct mounted_file *file)
+{
+    if (!file->files)
+        return false;
+    pthread_mutex_lock(&file->files->lock);
+    bool is_open = file->file && !file->is_busy;
+    pthread_mutex_unlock(&file->files->lock);
+    return is_open;
+}
+
+static int use_locked(struct mounted_file *file, struct wish *wish)
 {
     struct mounted_files *files = file->files;
     struct mounted_file *other;
@@ -533,13 +618,13 @@ static int use_locked(struct mounted_file *file, const struct wish *wish)
         if (file->is_busy)
             error = interrupt_wait_monotonic(&files->changed, &files->lock);
         else if (file->file)
-            error = wait_for_others(files, wish);
+            error = wait_to_open_in(file, wish);
         else if (file->error)
             error = file->error;
         else if ((other = find_same(file)) && other->is_busy)
             error = interrupt_wait_monotonic(&files->changed, &files->lock);
         else if (other)
-            close_file(other, true);
+            (void)close_file(other, true);
         else
             error = open_or_wait(file, wish);
     }
@@ -551,7 +636,8 @@ static int use(struct mounted_file *file, uid_t user, bool opens)
     struct mounted_files *files = file->files;
     if (!files)
         return 0;
-    const struct wish wish = {user, opens, clock_now(), clock_in(RELEASE_NANOS)};
+    struct wish wish = {
+        .user = user, .opens = opens, .began = clock_now(), .deadline = clock_in(RELEASE_NANOS)};
     pthread_mutex_lock(&files->lock);
     int error = use_locked(file, &wish);
     const struct in_use in_use =
@@ -562,8 +648,8 @@ static int use(struct mounted_file *file, uid_t user, bool opens)
             "%s/%s: refused: user %u has %zu HDF5 files in use, all users %zu: something in "
             "them is open, they have temporary files, or changes that cannot be committed: "
             "-o max_open=N allows more than %u",
-            folder_path(files->folder), file->path, (unsigned)user, in_use.of_user, in_use.n,
-            files->most);
+            folder_path(files->folder), file->path, (unsigned)user, in_use.lasts.of_user,
+            in_use.lasts.n, files->most);
     return error;
 }
 
@@ -683,8 +769,8 @@ void mounted_outdate(struct mounted_file *file)
     pthread_mutex_unlock(&file->files->lock);
 }
 
-/* holder: of whom it counts, or NULL. */
-static void put(struct mounted_file *file, bool is_handle, const uid_t *holder)
+/* One use of it ends: that of a user among these, unless counts is NULL. */
+static void put(struct mounted_file *file, struct user_counts *counts, uid_t user, bool is_handle)
 {
     struct mounted_files *files = file->files;
     if (!files)
@@ -692,8 +778,8 @@ static void put(struct mounted_file *file, bool is_handle, const uid_t *holder)
     pthread_mutex_lock(&files->lock);
     file->users--;
     file->handles -= is_handle;
-    if (holder)
-        user_count_remove(&file->holders, *holder);
+    if (counts)
+        user_count_remove(counts, user);
     pthread_cond_broadcast(&files->changed);
     if (file->is_outdated && file->users == 0 && file->file)
         (void)end_file(file, true);
@@ -701,19 +787,41 @@ static void put(struct mounted_file *file, bool is_handle, const uid_t *holder)
     pthread_mutex_unlock(&files->lock);
 }
 
-void mounted_put(struct mounted_file *file)
+void mounted_put(struct mounted_file *file, uid_t user)
 {
-    put(file, false, NULL);
+    put(file, &file->askers, user, false);
 }
 
 void mounted_put_opened(struct mounted_file *file, uid_t user)
 {
-    put(file, false, &user);
+    put(file, &file->holders, user, false);
 }
 
 void mounted_put_more(struct mounted_file *file, uid_t user)
 {
-    put(file, true, &user);
+    put(file, &file->holders, user, true);
+}
+
+void mounted_use_again(struct mounted_file *file)
+{
+    struct mounted_files *files = file->files;
+    if (!files)
+        return;
+    pthread_mutex_lock(&files->lock);
+    mounted_ref(file);
+    file->users++;
+    pthread_mutex_unlock(&files->lock);
+}
+
+void mounted_let_be(struct mounted_file *file)
+{
+    put(file, NULL, MOUNTED_NOBODY, false);
+}
+
+void mounted_changed(struct mounted_file *file, uid_t user)
+{
+    if (atomic_load(&file->changer) != user)
+        atomic_store(&file->changer, user);
 }
 
 void mounted_views_opened(struct mounted_file *file)
@@ -742,7 +850,7 @@ int mounted_files_close(struct mounted_files *files)
 {
     pthread_mutex_lock(&files->lock);
     while (files->open)
-        close_file(files->open, false);
+        (void)close_file(files->open, false);
     int lost = files->lost;
     pthread_mutex_unlock(&files->lock);
     return lost;
@@ -791,7 +899,7 @@ int mounted_files_each(struct mounted_files *files, bool waits,
         int failed = action(context, all[i - 1]);
         error = error ? error : failed;
         mounted_ref(all[i - 1]); /* that of a user */
-        mounted_put(all[i - 1]);
+        mounted_let_be(all[i - 1]);
     }
     for (i = 0; all && i < n; i++)
         mounted_unref(all[i]);

@@ -23,6 +23,7 @@
 #include "sparsefs/sparsefs.h"
 
 #define MOUNTED_DESCRIPTORS 8 /* that an open file takes, about */
+#define MOUNTED_NOBODY      ((uid_t)-1)
 
 struct commits;
 struct fresh;
@@ -56,10 +57,12 @@ struct mounted_file {
     atomic_bool is_committed;  /* by a thread of its own (commit_files_of_folder.c) */
     atomic_bool keeps_objects; /* objects of it are kept (node.h) */
     _Atomic uint64_t written;  /* when elements of it were, in this mount: Unix time in ns; or 0 */
+    _Atomic uid_t changer;     /* who changed it last, in this mount; or MOUNTED_NOBODY */
     /* Under the lock of files: */
     struct mounted_file *prev_open, *next_open; /* those not used for longest first */
     unsigned users, handles;                    /* handles are users for longer than a request */
-    struct user_count *holders;                 /* whose the handles are, and who opens one */
+    struct user_counts holders;                 /* whose the handles are, and who opens one */
+    struct user_counts askers;                  /* whose other requests use it, or are opening it */
     unsigned n_views;                           /* that are open of its datasets */
     bool is_busy;                               /* it is being opened or closed */
     bool was_open;
@@ -141,12 +144,19 @@ void mounted_tell(struct mounted_file *file, mode_t bits);
  * they are. */
 bool mounted_keeps_pages(struct mounted_file *file, const struct stat *st);
 
-/* It is open until mounted_put; what is not a folder's is that anyway. user: for whom it is. -ESTALE: it is another
- * file now; -ENFILE: he has handles of as many as he may, or as can be open have handles, or changes that cannot be
- * committed, which count for their owner; -EIO: it is no HDF5 file, of which the log says more; -EINTR: others were
- * waited for (interrupt.h); errors of sfs_open. */
+/* It is open until mounted_put; what is not a folder's is that anyway. user: for whom it is; who uses as many as he may
+ * waits for requests of his own. -ESTALE: it is another file now; -ENFILE: he has handles of as many as he may, or as
+ * can be open have handles, or changes that cannot be committed, which count for who changed the file last; -EIO: it is
+ * no HDF5 file, of which the log says more; -EINTR: others were waited for (interrupt.h); errors of sfs_open. */
 int mounted_use(struct mounted_file *file, uid_t user);
-void mounted_put(struct mounted_file *file);
+void mounted_put(struct mounted_file *file, uid_t user);
+
+/* The same of one that is used, for none of the users: until mounted_let_be. */
+void mounted_use_again(struct mounted_file *file);
+void mounted_let_be(struct mounted_file *file);
+
+/* A user has changed it. */
+void mounted_changed(struct mounted_file *file, uid_t user);
 
 /* The same of a request that may make handles. -ENOMEM. */
 int mounted_use_to_open(struct mounted_file *file, uid_t user);
@@ -154,6 +164,9 @@ void mounted_put_opened(struct mounted_file *file, uid_t user);
 
 /* The one or, if opens, the other, of a file that is open already. -EAGAIN: it is not, or he has to wait; -ENOMEM. */
 int mounted_use_open(struct mounted_file *file, uid_t user, bool opens);
+
+/* Of one of a folder: just now. */
+bool mounted_is_open(struct mounted_file *file);
 
 /* Another program has changed or removed one of a folder that is used: it is closed when it is not
  * any more, to be opened as what it is then. */

@@ -70,15 +70,22 @@ static int use(fuse_req_t request, enum request_kind kind, enum need need, const
 /* Of which nodes a request wants the file: of none, of all but its root group, of all. */
 enum wanted { WANTS_NOTHING, WANTS_INSIDE, WANTS_ALL };
 
-/* The file that is used by a request on an inode; NULL: none, because nothing of one is wanted, or
- * because that was answered with the error. */
+/* The file that is used by a request on an inode, and how; file NULL: none. */
+struct used {
+    struct mounted_file *file;
+    uid_t user;
+    bool opens;
+};
+
+/* None, because nothing of one is wanted, or (false) because that was answered with the error. */
 static bool begin_of_kind(fuse_req_t request, enum request_kind kind, enum need need,
-                          fuse_ino_t number, enum wanted wanted, struct mounted_file **file)
+                          fuse_ino_t number, enum wanted wanted, struct used *used)
 {
     const struct node *node = wanted != WANTS_NOTHING ? node_of(request, number) : NULL;
     bool is_wanted =
         node && (!node_is_of_folder(node) || (wanted == WANTS_ALL && is_root_group(node)));
-    *file = is_wanted ? node->mounted : NULL;
+    *used = (struct used){is_wanted ? node->mounted : NULL, fuse_req_ctx(request)->uid,
+                          need == NEEDS_TO_OPEN};
     int error = is_wanted ? use(request, kind, need, node) : 0;
     put_node(request, node);
     if (error)
@@ -86,15 +93,14 @@ static bool begin_of_kind(fuse_req_t request, enum request_kind kind, enum need 
     return !error;
 }
 
-static bool begin(fuse_req_t request, fuse_ino_t number, enum wanted wanted,
-                  struct mounted_file **file)
+static bool begin(fuse_req_t request, fuse_ino_t number, enum wanted wanted, struct used *used)
 {
-    return begin_of_kind(request, REQUEST_LOOKS, NEEDS_FILE, number, wanted, file);
+    return begin_of_kind(request, REQUEST_LOOKS, NEEDS_FILE, number, wanted, used);
 }
 
 /* The same of one that changes something, which is refused where that is the folder's. */
 static bool begin_change_of_kind(fuse_req_t request, enum need need, fuse_ino_t number,
-                                 enum wanted wanted, struct mounted_file **file)
+                                 enum wanted wanted, struct used *used)
 {
     const struct mount *mount = fuse_req_userdata(request);
     const struct node *node = node_of(request, number);
@@ -105,67 +111,59 @@ static bool begin_change_of_kind(fuse_req_t request, enum need need, fuse_ino_t 
     put_node(request, node);
     if (error)
         answer_error(request, error);
-    return !error && begin_of_kind(request, REQUEST_CHANGES, need, number, wanted, file);
+    return !error && begin_of_kind(request, REQUEST_CHANGES, need, number, wanted, used);
 }
 
-static bool begin_change(fuse_req_t request, fuse_ino_t number, struct mounted_file **file)
+static bool begin_change(fuse_req_t request, fuse_ino_t number, struct used *used)
 {
-    return begin_change_of_kind(request, NEEDS_FILE, number, WANTS_ALL, file);
-}
-
-static void end(struct mounted_file *file)
-{
-    if (file)
-        mounted_put(file);
+    return begin_change_of_kind(request, NEEDS_FILE, number, WANTS_ALL, used);
 }
 
 /* The request may have been answered, and be gone. */
-static void end_opening(struct mounted_file *file, uid_t user)
+static void end(const struct used *used)
 {
-    if (file)
-        mounted_put_opened(file, user);
+    if (used->file)
+        (used->opens ? mounted_put_opened : mounted_put)(used->file, used->user);
 }
 
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
-    struct mounted_file *file;
+    struct used used;
     bool is_itself = !strcmp(name, ".") || !strcmp(name, "..");
-    if (!begin(request, parent, is_itself ? WANTS_INSIDE : WANTS_ALL, &file))
+    if (!begin(request, parent, is_itself ? WANTS_INSIDE : WANTS_ALL, &used))
         return;
     mount_requests.lookup(request, parent, name);
-    end(file);
+    end(&used);
 }
 
 /* The root group has the attributes of the file. */
 static void on_getattr(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
-    struct mounted_file *file;
-    if (!begin(request, number, WANTS_INSIDE, &file))
+    struct used used;
+    if (!begin(request, number, WANTS_INSIDE, &used))
         return;
     mount_requests.getattr(request, number, info);
-    end(file);
+    end(&used);
 }
 
 static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
-    struct mounted_file *file;
-    uid_t user = fuse_req_ctx(request)->uid;
+    struct used used;
     bool changes = (info->flags & O_ACCMODE) != O_RDONLY;
-    if (changes ? !begin_change_of_kind(request, NEEDS_TO_OPEN, number, WANTS_ALL, &file)
-                : !begin_of_kind(request, REQUEST_LOOKS, NEEDS_TO_OPEN, number, WANTS_ALL, &file))
+    if (changes ? !begin_change_of_kind(request, NEEDS_TO_OPEN, number, WANTS_ALL, &used)
+                : !begin_of_kind(request, REQUEST_LOOKS, NEEDS_TO_OPEN, number, WANTS_ALL, &used))
         return;
     mount_requests.open(request, number, info);
-    end_opening(file, user);
+    end(&used);
 }
 
 static void on_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 {
-    struct mounted_file *file;
-    uid_t user = fuse_req_ctx(request)->uid;
-    if (!begin_of_kind(request, REQUEST_LOOKS, NEEDS_TO_OPEN, number, WANTS_ALL, &file))
+    struct used used;
+    if (!begin_of_kind(request, REQUEST_LOOKS, NEEDS_TO_OPEN, number, WANTS_ALL, &used))
         return;
     mount_requests.opendir(request, number, info);
-    end_opening(file, user);
+    end(&used);
 }
 
 /* The names of the attributes of a file's root group, if they are known without opening it. The
@@ -204,7 +202,7 @@ static bool is_users(const char *name)
 
 static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name, size_t size)
 {
-    struct mounted_file *file;
+    struct used used;
     char *names;
     size_t n;
     bool is_wanted = is_users(name) && inode_unpack(number).entry == ENTRY_NODE;
@@ -216,20 +214,22 @@ static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name,
             return;
         }
     }
-    if (!begin(request, number, is_wanted ? WANTS_ALL : WANTS_NOTHING, &file))
+    if (!begin(request, number, is_wanted ? WANTS_ALL : WANTS_NOTHING, &used))
         return;
     mount_requests.getxattr(request, number, name, size);
-    end(file);
+    end(&used);
 }
 
-/* The kernel asks nobody for permission to list names: before any are known of a file it is asked here whether the
- * caller may read it. -EACCES: he has none. */
-static int may_list(fuse_req_t request, fuse_ino_t number)
+/* The kernel asks nobody for permission to list names: before any are known of a file that is not open it is asked here
+ * whether the caller may read it. Of one that is (*is_open) it is
+ * asked when it is used. -EACCES: he has none. */
+static int may_list(fuse_req_t request, fuse_ino_t number, bool *is_open)
 {
     const struct node *node = node_of(request, number);
     bool is_of_file = node && (!node_is_of_folder(node) || is_root_group(node));
-    bool is_asked =
-        is_of_file && inode_unpack(number).entry == ENTRY_NODE && !caller_reads_all(request);
+    *is_open = is_of_file && mounted_is_open(node->mounted);
+    bool is_asked = is_of_file && inode_unpack(number).entry == ENTRY_NODE && !*is_open &&
+                    !caller_reads_all(request);
     const struct mount *mount = fuse_req_userdata(request);
     if (is_asked)
         loop_begin_wait(mount->loop);
@@ -243,10 +243,11 @@ static int may_list(fuse_req_t request, fuse_ino_t number)
 /* Programs that list a folder ask this of each file in it. */
 static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
 {
-    struct mounted_file *file;
+    struct used used;
     char *names;
     size_t n;
-    int error = may_list(request, number);
+    bool is_open;
+    int error = may_list(request, number, &is_open);
     if (error == -EACCES) {
         mount_reply_xattr(request, NULL, 0, size);
         return;
@@ -255,16 +256,16 @@ static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
         answer_error(request, error);
         return;
     }
-    if (knows_names(fuse_req_userdata(request), number, &names, &n)) {
+    if (!is_open && knows_names(fuse_req_userdata(request), number, &names, &n)) {
         mount_reply_xattr(request, names, n, size);
         free(names);
         return;
     }
     bool is_wanted = inode_unpack(number).entry == ENTRY_NODE;
-    if (!begin(request, number, is_wanted ? WANTS_ALL : WANTS_NOTHING, &file))
+    if (!begin(request, number, is_wanted ? WANTS_ALL : WANTS_NOTHING, &used))
         return;
     mount_requests.listxattr(request, number, size);
-    end(file);
+    end(&used);
 }
 
 /* ---- Those that change something ---- */
@@ -274,108 +275,104 @@ static void on_listxattr(fuse_req_t request, fuse_ino_t number, size_t size)
 static void on_setattr(fuse_req_t request, fuse_ino_t number, struct stat *attributes, int to_set,
                        struct fuse_file_info *info)
 {
-    struct mounted_file *file;
-    uid_t user = fuse_req_ctx(request)->uid;
+    struct used used;
     bool is_change = to_set & ~FUSE_SET_ATTR_CTIME;
     if (!begin_change_of_kind(request, NEEDS_TO_OPEN, number, is_change ? WANTS_ALL : WANTS_INSIDE,
-                              &file))
+                              &used))
         return;
     mount_requests.setattr(request, number, attributes, to_set, info);
-    end_opening(file, user);
+    end(&used);
 }
 
 static void on_setxattr(fuse_req_t request, fuse_ino_t number, const char *name, const char *value,
                         size_t n, int flags)
 {
-    struct mounted_file *file;
+    struct used used;
     if (!begin_change_of_kind(request, NEEDS_FILE, number,
-                              is_users(name) ? WANTS_ALL : WANTS_NOTHING, &file))
+                              is_users(name) ? WANTS_ALL : WANTS_NOTHING, &used))
         return;
     mount_requests.setxattr(request, number, name, value, n, flags);
-    end(file);
+    end(&used);
 }
 
 static void on_removexattr(fuse_req_t request, fuse_ino_t number, const char *name)
 {
-    struct mounted_file *file;
+    struct used used;
     if (!begin_change_of_kind(request, NEEDS_FILE, number,
-                              is_users(name) ? WANTS_ALL : WANTS_NOTHING, &file))
+                              is_users(name) ? WANTS_ALL : WANTS_NOTHING, &used))
         return;
     mount_requests.removexattr(request, number, name);
-    end(file);
+    end(&used);
 }
 
 static void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
                       struct fuse_file_info *info)
 {
-    struct mounted_file *file;
-    uid_t user = fuse_req_ctx(request)->uid;
-    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, parent, WANTS_ALL, &file))
+    struct used used;
+    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, parent, WANTS_ALL, &used))
         return;
     mount_requests.create(request, parent, name, mode, info);
-    end_opening(file, user);
+    end(&used);
 }
 
 static void on_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode,
                      dev_t device)
 {
-    struct mounted_file *file;
-    uid_t user = fuse_req_ctx(request)->uid;
-    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, parent, WANTS_ALL, &file))
+    struct used used;
+    if (!begin_change_of_kind(request, NEEDS_TO_OPEN, parent, WANTS_ALL, &used))
         return;
     mount_requests.mknod(request, parent, name, mode, device);
-    end_opening(file, user);
+    end(&used);
 }
 
 static void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode)
 {
-    struct mounted_file *file;
-    if (!begin_change(request, parent, &file))
+    struct used used;
+    if (!begin_change(request, parent, &used))
         return;
     mount_requests.mkdir(request, parent, name, mode);
-    end(file);
+    end(&used);
 }
 
 static void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
-    struct mounted_file *file;
-    if (!begin_change(request, parent, &file))
+    struct used used;
+    if (!begin_change(request, parent, &used))
         return;
     mount_requests.rmdir(request, parent, name);
-    end(file);
+    end(&used);
 }
 
 static void on_unlink(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
-    struct mounted_file *file;
-    if (!begin_change(request, parent, &file))
+    struct used used;
+    if (!begin_change(request, parent, &used))
         return;
     mount_requests.unlink(request, parent, name);
-    end(file);
+    end(&used);
 }
 
 static void on_symlink(fuse_req_t request, const char *target, fuse_ino_t parent, const char *name)
 {
-    struct mounted_file *file;
-    if (!begin_change(request, parent, &file))
+    struct used used;
+    if (!begin_change(request, parent, &used))
         return;
     mount_requests.symlink(request, target, parent, name);
-    end(file);
+    end(&used);
 }
 
 /* Between two files, or a file and the folder, programs copy. Both are used, or none, and that was
  * answered. */
-static bool begin_both(fuse_req_t request, fuse_ino_t one, fuse_ino_t other,
-                       struct mounted_file **file)
+static bool begin_both(fuse_req_t request, fuse_ino_t one, fuse_ino_t other, struct used *used)
 {
-    if (!begin_change(request, one, file))
+    if (!begin_change(request, one, used))
         return false;
     const struct node *node = node_of(request, other);
-    bool is_same = !node || node->mounted == *file;
+    bool is_same = !node || node->mounted == used->file;
     put_node(request, node);
     if (is_same)
         return true;
-    end(*file);
+    end(used);
     fuse_reply_err(request, EXDEV);
     return false;
 }
@@ -383,20 +380,20 @@ static bool begin_both(fuse_req_t request, fuse_ino_t one, fuse_ino_t other,
 static void on_rename(fuse_req_t request, fuse_ino_t parent, const char *name,
                       fuse_ino_t new_parent, const char *new_name, unsigned flags)
 {
-    struct mounted_file *file;
-    if (!begin_both(request, parent, new_parent, &file))
+    struct used used;
+    if (!begin_both(request, parent, new_parent, &used))
         return;
     mount_requests.rename(request, parent, name, new_parent, new_name, flags);
-    end(file);
+    end(&used);
 }
 
 static void on_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char *name)
 {
-    struct mounted_file *file;
-    if (!begin_both(request, parent, number, &file))
+    struct used used;
+    if (!begin_both(request, parent, number, &used))
         return;
     mount_requests.link(request, number, parent, name);
-    end(file);
+    end(&used);
 }
 
 void mount_folder_requests(struct fuse_lowlevel_ops *requests)

@@ -99,7 +99,7 @@ void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mo
     }
     if (!answer.error) {
         const struct change change = {.node = group};
-        mount_note(mount, group);
+        mount_note(mount, group, fuse_req_ctx(request)->uid);
         answer.error = entry_of(mount, inode_unpack(parent), name, &answer.entry);
         notify_change(mount->notify, &change, 0, request, &answer);
     } else {
@@ -176,7 +176,7 @@ void on_rmdir(fuse_req_t request, fuse_ino_t parent, const char *name)
         node_put(mount->nodes, inode.node);
     if (!answer.error) {
         const struct change change = {.node = group};
-        mount_note(mount, group);
+        mount_note(mount, group, fuse_req_ctx(request)->uid);
         notify_change(mount->notify, &change, 0, request, &answer);
     } else {
         answer_now(request, &answer);

@@ -94,8 +94,9 @@ void mount_commit_regularly(void *mount);
 /* Waits until nothing that it has begun goes on. It is not called any more. */
 void mount_wait_for_commits(struct mount *mount);
 
-/* Something of the node's file was written: there is something to commit. */
-void mount_note(struct mount *mount, const struct node *node);
+/* A user has written something of the node's file: there is something to commit, and it counts for him if that
+ * fails. */
+void mount_note(struct mount *mount, const struct node *node, uid_t user);
 
 /* ---- attr.c ---- */
 
@@ -153,17 +154,20 @@ uint64_t mount_generation(struct mount *mount, struct inode inode);
 
 /* ---- note_written.c ---- */
 
-/* Frames first to last of a dataset were written: what must be known of that besides the kernel. */
-void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
+/* Frames first to last of a dataset were written by a user: what must be known of that besides the kernel. */
+struct written {
+    uint64_t first, last;
+    uid_t user;
+};
+void mount_written(struct mount *mount, const struct node *node, struct written written);
 
 /* The same in two steps, for staged changes (staged_writes.h): a time that is set between them is kept.
  */
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame);
-void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last);
+void mount_applied(struct mount *mount, const struct node *node, struct written written);
 
 /* The same through a view that shows all of the dataset, of which alone the time was set in between. */
-void mount_applied_to_all(struct mount *mount, const struct node *node, uint64_t first,
-                          uint64_t last);
+void mount_applied_to_all(struct mount *mount, const struct node *node, struct written written);
 
 /* ---- apply_staged.c ---- */
 

@@ -10,18 +10,18 @@ static void note_time(const struct node *node)
                  (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
 }
 
-static void note(struct mount *mount, const struct node *node, uint64_t first, uint64_t last,
+static void note(struct mount *mount, const struct node *node, struct written written,
                  enum times_kept kept)
 {
     node_keep_object(mount->nodes, node);
-    times_note(mount->times, node->object, first, last, kept);
+    times_note(mount->times, node->object, written.first, written.last, kept);
     note_time(node);
-    mount_note(mount, node);
+    mount_note(mount, node, written.user);
 }
 
-void mount_written(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
+void mount_written(struct mount *mount, const struct node *node, struct written written)
 {
-    note(mount, node, first, last, TIMES_KEEP_NONE);
+    note(mount, node, written, TIMES_KEEP_NONE);
 }
 
 void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
@@ -29,13 +29,12 @@ void mount_asked(struct mount *mount, const struct node *node, uint64_t frame)
     times_unset(mount->times, node->object, frame);
 }
 
-void mount_applied(struct mount *mount, const struct node *node, uint64_t first, uint64_t last)
+void mount_applied(struct mount *mount, const struct node *node, struct written written)
 {
-    note(mount, node, first, last, TIMES_KEEP_SET);
+    note(mount, node, written, TIMES_KEEP_SET);
 }
 
-void mount_applied_to_all(struct mount *mount, const struct node *node, uint64_t first,
-                          uint64_t last)
+void mount_applied_to_all(struct mount *mount, const struct node *node, struct written written)
 {
-    note(mount, node, first, last, TIMES_KEEP_OF_ALL);
+    note(mount, node, written, TIMES_KEEP_OF_ALL);
 }

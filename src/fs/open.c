@@ -118,8 +118,8 @@ struct change open_file_change(const struct open_file *file, uint64_t frames)
 static void applied(struct mount *mount, const struct open_file *file, const struct change *change)
 {
     bool is_stack = inode_view(file->inode) >= VIEW_STACK_RAW;
-    (is_stack ? mount_applied_to_all : mount_applied)(mount, file->node, change->first,
-                                                      change->last);
+    const struct written written = {change->first, change->last, file->user};
+    (is_stack ? mount_applied_to_all : mount_applied)(mount, file->node, written);
 }
 
 void open_file_frame_changed(struct mount *mount, const struct open_file *file, uint64_t frames,
@@ -137,9 +137,10 @@ static void matrix_changed(struct mount *mount, const struct open_file *file, ui
     uint64_t now = views_frames(file->views);
     struct change change = change_since(file->node, file->views, frames, 0, now ? now - 1 : 0);
     if (what == MATRIX_FRAMES)
-        mount_applied_to_all(mount, file->node, change.first, change.last);
+        mount_applied_to_all(mount, file->node,
+                             (struct written){change.first, change.last, file->user});
     else if (what == MATRIX_UNDONE) /* the kernel may have what was read meanwhile */
-        mount_note(mount, file->node);
+        mount_note(mount, file->node, file->user);
     else
         change.views = 1u << VIEW_CSR_INDPTR | 1u << VIEW_CSR_INDICES | 1u << VIEW_CSR_DATA;
     notify_change(mount->notify, &change, 0, NULL, NULL);
@@ -208,7 +209,7 @@ void open_file_put(struct mount *mount, struct open_file *file)
     if (file->matrix)
         end_matrix(mount, file);
     if (file->fresh && fresh_end(mount_fresh(mount, file->node), file->fresh))
-        mount_note(mount, file->node);
+        mount_note(mount, file->node, file->user);
     selection_end(file);
     if (file->holds_lock)
         sfs_end_writing(node_file(file->node));

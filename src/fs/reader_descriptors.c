@@ -13,7 +13,7 @@
 #define SHARE 4 /* one of so many that there may be */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
-static struct user_count *readers;
+static struct user_counts readers;
 static size_t n_of_all;
 
 static _Atomic uint64_t said; /* log_is_due */
@@ -30,7 +30,7 @@ int reader_descriptor_take(const char *mounted, uid_t user)
 {
     size_t most = most_of_all();
     pthread_mutex_lock(&lock);
-    size_t n = user_count_of(readers, user), all = n_of_all;
+    size_t n = user_count_of(&readers, user), all = n_of_all;
     int error = user_may_have_more(user, n, all, most) ? user_count_add(&readers, user) : -EMFILE;
     n_of_all += !error;
     pthread_mutex_unlock(&lock);

@@ -150,6 +150,11 @@ void temporary_set_times(struct temporary *temporary, const struct timespec *ati
     pthread_mutex_unlock(&temporary->lock);
 }
 
+uid_t temporary_user(const struct temporary *temporary)
+{
+    return temporary->user;
+}
+
 bool temporary_times_are_set(struct temporary *temporary, struct timespec *atime,
                              struct timespec *mtime)
 {

@@ -104,6 +104,8 @@ int temporary_become(struct temporaries *temporaries, struct temporary *temporar
                      const struct node *node, struct inode became, temporary_use use,
                      void *context);
 
+uid_t temporary_user(const struct temporary *temporary); /* who has made it */
+
 /* Whether a time of it was set since it was written last; and its times. */
 bool temporary_times_are_set(struct temporary *temporary, struct timespec *atime,
                              struct timespec *mtime);

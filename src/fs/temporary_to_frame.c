@@ -82,7 +82,8 @@ static void take_times(const struct target *target, struct temporary *temporary)
 {
     struct timespec atime, mtime;
     uint64_t frame = target->inode.frame, object = target->node->object;
-    mount_written(target->mount, target->node, frame, frame);
+    mount_written(target->mount, target->node,
+                  (struct written){frame, frame, temporary_user(temporary)});
     if (temporary_times_are_set(temporary, &atime, &mtime))
         times_set(target->mount->times, object, frame, &atime, &mtime);
 }

@@ -31,7 +31,7 @@ static int truncate_matrix(struct mount *mount, const struct node *node,
                            const struct truncation *truncation, struct change *change)
 {
     struct inode inode = truncation->inode;
-    struct open_file now = {.node = node, .inode = inode};
+    struct open_file now = {.node = node, .inode = inode, .user = truncation->user};
     struct open_file *file = truncation->file && truncation->file->matrix ? truncation->file : NULL;
     int error = node_get_views(mount->nodes, node, &now.views);
     if (error)
@@ -106,7 +106,7 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
      * must be asked for again. */
     *change = change_of_frames(node, changed.first, changed.last);
     if (is_changed)
-        mount_written(mount, node, changed.first, changed.last);
+        mount_written(mount, node, (struct written){changed.first, changed.last, truncation->user});
     return error;
 }
 

@@ -8,13 +8,23 @@
 #include <sys/types.h>
 
 /* Whether a user who has n of them may have one more, where all users have n_of_all, and there may be `most`. A quarter
- * is kept for root and who has mounted; of the others nobody has more than is left. */
+ * is kept for those who are served first; of the others nobody has more than is left. */
 bool user_may_have_more(uid_t user, size_t n, size_t n_of_all, size_t most);
 
-/* A table of those who have any; NULL: nobody has. */
+/* Root and who has mounted. */
+bool user_is_served_first(uid_t user);
+
+/* Those who have any. All zero: nobody has. Where one has all of them that takes no memory. */
 struct user_count;
-int user_count_add(struct user_count **counts, uid_t user); /* one; -ENOMEM */
-void user_count_remove(struct user_count **counts, uid_t user);
-size_t user_count_of(const struct user_count *counts, uid_t user);
+struct user_counts {
+    uid_t user; /* who has n of them, and may be among the others, too */
+    size_t n;
+    struct user_count *others; /* a table */
+};
+int user_count_add(struct user_counts *counts,
+                   uid_t user); /* one; -ENOMEM, unless nobody has any */
+void user_count_remove(struct user_counts *counts, uid_t user);
+size_t user_count_of(const struct user_counts *counts, uid_t user);
+bool users_have_any(const struct user_counts *counts);
 
 #endif

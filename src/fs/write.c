@@ -53,7 +53,7 @@ static int write_view(struct mount *mount, struct open_file *file, const struct 
     *change = was_empty
                   ? open_file_change(file, frames)
                   : change_since(file->node, file->views, frames, changed.first, changed.last);
-    mount_written(mount, file->node, change->first, change->last);
+    mount_written(mount, file->node, (struct written){change->first, change->last, file->user});
     return error;
 }
 

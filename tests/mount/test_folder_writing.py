@@ -15,7 +15,8 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, is_mounted, let_in, wait_until
+from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, is_mounted, let_in, wait_until
+from test_worker import workers
 
 FRAMES, SIDE = 4, 16
 # What has no w in its mode the kernel refuses to ordinary users, before the daemon is asked.
@@ -444,6 +445,52 @@ def test_nobody_keeps_others_from_all_files(mounts, openers, folder, leaves):
     opened.pop().close()
 
 
+ASK = """
+import os, sys
+print("asks", flush=True)
+os.getxattr(sys.argv[1], "user.number")
+"""
+
+
+def sleeps(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
+def test_requests_that_take_long_keep_nobody_else_from_files(mounts, openers, folder):
+    """They count for who makes them, although nothing is open by them."""
+    user, other = 61231, 61232
+    for i in range(4):
+        with h5py.File(make_dense(folder / f"{i}.h5", 1), "r+") as file:
+            file["data"].attrs["number"] = i
+        (folder / f"{i}.h5").chmod(0o644)
+    let_in(folder)
+    mount = mounts(folder, "default", "max_open=1", "hdf5_timeout=600", "allow_other", expect_log=True)
+    os.stat(mount / "0.h5/data")
+    for worker in workers(mount):
+        os.kill(worker, signal.SIGSTOP)
+    asking = []
+    ends = threading.Timer(START_SECONDS, lambda: [process.kill() for process in asking])
+    ends.start()
+    try:
+        for i in range(2):
+            asking.append(subprocess.Popen([sys.executable, "-c", ASK, mount / f"{i}.h5/data"], user=user, group=user,
+                                           extra_groups=[], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+            assert asking[i].stdout.readline() == b"asks\n"
+            wait_until(lambda: sleeps(asking[i].pid))
+            time.sleep(.5)  # the longer the more surely it is asked
+        for who, files in (other, [2]), (0, [3]):
+            opener = openers(who, mount, files)
+            assert (opener.opened, opener.errno) == (1, 0)
+            assert [process.poll() for process in asking] == [None, None]
+        assert stats(mount)["files_open"] == 3
+    finally:
+        ends.cancel()
+        for process in asking:
+            process.kill()
+            process.communicate()
+
+
 def can(action, *arguments):
     try:
         action(*arguments)
@@ -866,28 +913,47 @@ def test_a_full_disk(disk, mounts):
     assert np.array_equal(sparse_frames_of(disk / "0.h5"), NOISE)
 
 
+WRITE_NOISE = f"""
+import sys
+for k in range({len(NOISE)}):
+    with open(f"{{sys.argv[1]}}/data/frames/{{k}}.raw", "wb") as f:
+        f.write(sys.stdin.buffer.read({NOISE[0].nbytes}))
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
 def test_a_full_disk_keeps_nobody_else_from_files(disk, mounts, openers):
-    """Files with changes that cannot be committed count for their owner."""
-    for i in range(5):
-        os.chown(make_sparse(disk / f"{i}.h5", 1), *([61234] * 2 if i < 2 else [61235] * 2))
-        (disk / f"{i}.h5").chmod(0o644)
+    """Files with changes that cannot be committed count for who has made them, whoever owns them, and not for root. Who
+    opens another one tries no more than one of them again."""
+    owner, other, writer = 61234, 61235, 61236
+    for i in range(6):
+        os.chown(make_sparse(disk / f"{i}.h5", 1), *([owner] * 2 if i > 0 else [0] * 2))
+        (disk / f"{i}.h5").chmod(0o666 if i < 2 else 0o644)
     let_in(disk)
     mount = mounts(disk, "default", "max_open=2", "commit_interval=0", "allow_other", expect_log=True)
     filler = fill(disk)
     for i in range(2):
-        write_noise(mount, f"{i}.h5")
+        subprocess.run([sys.executable, "-c", WRITE_NOISE, mount / f"{i}.h5"], input=NOISE.tobytes(), user=writer,
+                       group=writer, extra_groups=[], cwd="/", check=True)
+    write_noise(mount, "2.h5")
+    for i in range(3):
         assert refusal(sync, mount / f"{i}.h5") == errno.ENOSPC
-    for user, files, opened in ((61235, [2, 3], (2, 0)), (0, [3, 2], (2, 0)), (61234, [4], (0, errno.ENFILE))):
+    stays = "could not be committed, and it stays open"
+    for user, files, opened in ((other, [3, 4], (2, 0)), (owner, [5], (1, 0)), (0, [5, 3], (2, 0)),
+                                (writer, [3], (0, errno.ENFILE))):
+        if user in (owner, writer):
+            time.sleep(1.1)  # for so long none is tried again
+        before = mount.log().count(stays)
         opener = openers(user, mount, files)
         assert (opener.opened, opener.errno) == opened
+        assert user != owner or mount.log().count(stays) <= before + 1
         opener.close()
-    assert "user 61234 has 2 HDF5 files in use" in mount.log()
-    assert "could not be committed, and it stays open" in mount.log()
+    assert stays in mount.log()
+    assert f"user {writer} has 2 HDF5 files in use" in mount.log()
     filler.unlink()
     sync(mount.root)
     mount.unmount()
-    assert all(np.array_equal(sparse_frames_of(disk / f"{i}.h5"), NOISE) for i in range(2))
+    assert all(np.array_equal(sparse_frames_of(disk / f"{i}.h5"), NOISE) for i in range(3))
 
 
 def test_a_full_disk_while_others_are_opened(disk, mounts):

@@ -175,3 +175,29 @@ for line in sys.stdin:
         assert opened(mount) == before
         standing.stdin.close()
     assert os.listxattr(mount / "x.h5/g") == NAMES
+
+
+def test_names_of_what_is_open_and_was_renamed_or_removed(mounts, folder):
+    """Who has it open goes on in it, and sees what his rights let him, as before."""
+    make_file(folder / "x.h5", 0o640)
+    mount = mounts(folder, "default", "allow_other", expect_log=True)
+    at = mount / "x.h5"
+    script = f"""
+os.chdir('{at}/g')
+fd = os.open('{at}', os.O_RDONLY)
+for line in sys.stdin:
+    print([number(os.listxattr, '.'), number(os.listxattr, fd), number(os.getxattr, '.', 'user.title')], flush=True)
+"""
+    with python(script, USER) as inside, python(f"os.chdir('{mount.root}')\nat = os.open('x.h5', os.O_PATH)\n"
+                                                "for line in sys.stdin:\n"
+                                                "    print(number(os.listxattr, f'/proc/self/fd/{at}'), flush=True)",
+                                                NOBODY) as outside:
+        def ask(who):
+            who.stdin.write("\n")
+            who.stdin.flush()
+            return ast.literal_eval(who.stdout.readline())
+        assert ask(inside) == [NAMES, NAMES, b"secret"] and ask(outside) == []
+        os.rename(folder / "x.h5", folder / "y.h5")
+        assert ask(inside) == [NAMES, NAMES, b"secret"] and ask(outside) == []
+        os.unlink(folder / "y.h5")
+        assert ask(inside) == [NAMES, NAMES, b"secret"] and ask(outside) == []

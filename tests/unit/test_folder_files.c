@@ -25,7 +25,8 @@ struct test {
 };
 
 struct user {
-    struct test *test;
+    struct mounted_file *file;
+    uid_t uid;
     pthread_t thread;
     sem_t ended;
     int error;
@@ -46,24 +47,30 @@ static void closing(void *context, struct mounted_file *file)
     (void)context, (void)file;
 }
 
+static struct mounted_file *make_file(const struct test *test, const char *name)
+{
+    struct stat st;
+    make_diamond(name, 1);
+    int fd = folder_find(test->folder, name, &st);
+    assert_true(fd >= 0);
+    close(fd);
+    struct mounted_file *file = mounted_new(test->files, name, &st);
+    assert_non_null(file);
+    return file;
+}
+
 static void begin(struct test *test)
 {
     static const struct mounted_calls calls = {opened, closing};
     const struct sfs_options options = {.workers = 1};
-    struct stat st;
     char *path = getcwd(NULL, 0);
-    make_diamond("a.h5", 1);
     assert_non_null(path);
     assert_int_equal(folder_create(path, false, &test->folder), 0);
     free(path);
     assert_int_equal(together_create(&options, &test->together), 0);
     assert_int_equal(mounted_files_create(test->folder, test->together, 1, &test->files), 0);
     mounted_files_set_calls(test->files, &calls, test);
-    int fd = folder_find(test->folder, "a.h5", &st);
-    assert_true(fd >= 0);
-    close(fd);
-    test->file = mounted_new(test->files, "a.h5", &st);
-    assert_non_null(test->file);
+    test->file = make_file(test, "a.h5");
     sem_init(&test->begun, 0, 0);
     sem_init(&test->goes_on, 0, 0);
 }
@@ -89,15 +96,16 @@ static void *use(void *data)
 {
     struct user *user = data;
     sfs_set_interrupt(always, NULL);
-    user->error = mounted_use(user->test->file, geteuid());
+    user->error = mounted_use(user->file, user->uid);
     sfs_set_interrupt(NULL, NULL);
     sem_post(&user->ended);
     return NULL;
 }
 
-static void start(struct user *user, struct test *test)
+static void start(struct user *user, struct mounted_file *file, uid_t uid)
 {
-    user->test = test;
+    user->file = file;
+    user->uid = uid;
     sem_init(&user->ended, 0, 0);
     start_thread(&user->thread, use, user);
 }
@@ -119,10 +127,10 @@ static void who_waits_is_interrupted(void **state)
     struct test test;
     struct user opens, waits;
     begin(&test);
-    start(&opens, &test);
+    start(&opens, test.file, geteuid());
     while (sem_wait(&test.begun) != 0)
         ;
-    start(&waits, &test);
+    start(&waits, test.file, geteuid());
     bool has_ended = ends(&waits);
     sem_post(&test.goes_on);
     pthread_join(opens.thread, NULL);
@@ -130,10 +138,115 @@ static void who_waits_is_interrupted(void **state)
     assert_true(has_ended);
     assert_int_equal(waits.error, -EINTR);
     assert_int_equal(opens.error, 0);
-    mounted_put(test.file);
+    mounted_put(test.file, geteuid());
     sem_destroy(&opens.ended);
     sem_destroy(&waits.ended);
     end(&test);
+}
+
+#define ONE     ((uid_t)61231)
+#define ANOTHER ((uid_t)61232)
+
+/* Who would wait for it does not, as he is interrupted. */
+static int use_for(struct test *test, struct mounted_file *file, uid_t uid)
+{
+    struct user user;
+    sem_post(&test->goes_on);
+    start(&user, file, uid);
+    bool has_ended = ends(&user);
+    assert_true(has_ended);
+    pthread_join(user.thread, NULL);
+    sem_destroy(&user.ended);
+    if (user.error)
+        (void)sem_trywait(&test->goes_on);
+    return user.error;
+}
+
+/* One file is open at a time, four are in use at most: of these the first is in use, and counts for one of them. */
+static void check_others(struct test *test)
+{
+    struct mounted_file *second = make_file(test, "b.h5"), *third = make_file(test, "c.h5");
+    assert_int_equal(use_for(test, second, ONE), -EINTR);
+    assert_int_equal(use_for(test, second, ANOTHER), 0);
+    assert_int_equal(use_for(test, third, ANOTHER), -EINTR);
+    assert_int_equal(use_for(test, third, 0), 0);
+    /* One that others have opened is no room for him, either. */
+    mounted_put(third, 0);
+    assert_int_equal(use_for(test, third, ANOTHER), -EINTR);
+    mounted_put(second, ANOTHER);
+    mounted_unref(second);
+    mounted_unref(third);
+}
+
+static void who_asks_has_his_share(void **state)
+{
+    (void)state;
+    struct test test;
+    begin(&test);
+    assert_int_equal(use_for(&test, test.file, ONE), 0);
+    check_others(&test);
+    mounted_put(test.file, ONE);
+    end(&test);
+}
+
+static void opening_counts_for_who_asks(void **state)
+{
+    (void)state;
+    struct test test;
+    struct user opens;
+    begin(&test);
+    start(&opens, test.file, ONE);
+    while (sem_wait(&test.begun) != 0)
+        ;
+    struct mounted_file *second = make_file(&test, "b.h5");
+    struct user waits;
+    start(&waits, second, ONE);
+    bool has_ended = ends(&waits);
+    sem_post(&test.goes_on);
+    pthread_join(opens.thread, NULL);
+    pthread_join(waits.thread, NULL);
+    assert_true(has_ended);
+    assert_int_equal(waits.error, -EINTR);
+    assert_int_equal(opens.error, 0);
+    mounted_unref(second);
+    mounted_put(test.file, ONE);
+    sem_destroy(&opens.ended);
+    end(&test);
+}
+
+/* As what commits it in the background does. */
+static void committing_counts_for_who_has_changed_it(void **state)
+{
+    (void)state;
+    struct test test;
+    begin(&test);
+    assert_int_equal(use_for(&test, test.file, ANOTHER), 0);
+    mounted_use_again(test.file);
+    mounted_put(test.file, ANOTHER);
+    mounted_changed(test.file, ONE);
+    check_others(&test);
+    mounted_let_be(test.file);
+    end(&test);
+}
+
+static void users_are_counted(void **state)
+{
+    (void)state;
+    struct user_counts counts = {0};
+    assert_int_equal(user_count_add(&counts, ONE), 0);
+    assert_int_equal(user_count_add(&counts, ANOTHER), 0);
+    user_count_remove(&counts, ONE);
+    assert_int_equal(user_count_of(&counts, ONE), 0);
+    assert_int_equal(user_count_add(&counts, ANOTHER), 0);
+    assert_int_equal(user_count_add(&counts, ONE), 0);
+    assert_int_equal(user_count_of(&counts, ANOTHER), 2);
+    assert_int_equal(user_count_of(&counts, ONE), 1);
+    user_count_remove(&counts, ANOTHER);
+    user_count_remove(&counts, ANOTHER);
+    assert_int_equal(user_count_of(&counts, ANOTHER), 0);
+    assert_true(users_have_any(&counts));
+    user_count_remove(&counts, ONE);
+    assert_false(users_have_any(&counts));
 }
 
 /* A name in a directory, looked up as the kernel does; its node. */
@@ -198,4 +311,7 @@ static void paths_of_files_have_a_limit(void **state)
     end(&test);
 }
 
-TEST_MAIN(cmocka_unit_test(who_waits_is_interrupted), cmocka_unit_test(paths_of_files_have_a_limit))
+TEST_MAIN(cmocka_unit_test(who_waits_is_interrupted), cmocka_unit_test(paths_of_files_have_a_limit),
+          cmocka_unit_test(who_asks_has_his_share), cmocka_unit_test(opening_counts_for_who_asks),
+          cmocka_unit_test(committing_counts_for_who_has_changed_it),
+          cmocka_unit_test(users_are_counted))
