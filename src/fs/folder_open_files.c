@@ -546,11 +546,13 @@ static bool may_open_in(const struct mounted_file *file, const struct wish *wish
     return may_use_more(files, wish, &in_use.of_all);
 }
 
-/* The same. What is not in use is closed first: there are no more than usual then, or it could be committed. */
+/* The same. Where more than usual are open what is not in use is closed first: there are no more than usual then, or it
+ * could be committed. */
 static int wait_to_open_in(struct mounted_file *file, struct wish *wish)
 {
     struct mounted_files *files = file->files;
-    struct mounted_file *unused = find_unused(file, wish, true);
+    struct mounted_file *unused =
+        files->n_open > files->most ? find_unused(file, wish, true) : NULL;
     if (unused)
         return make_room(unused, wish);
     const struct in_use in_use = look_at_others(file, wish);

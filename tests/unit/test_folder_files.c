@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,7 +60,7 @@ static struct mounted_file *make_file(const struct test *test, const char *name)
     return file;
 }
 
-static void begin(struct test *test)
+static void begin_with(struct test *test, unsigned most)
 {
     static const struct mounted_calls calls = {opened, closing};
     const struct sfs_options options = {.workers = 1};
@@ -68,11 +69,16 @@ static void begin(struct test *test)
     assert_int_equal(folder_create(path, false, &test->folder), 0);
     free(path);
     assert_int_equal(together_create(&options, &test->together), 0);
-    assert_int_equal(mounted_files_create(test->folder, test->together, 1, &test->files), 0);
+    assert_int_equal(mounted_files_create(test->folder, test->together, most, &test->files), 0);
     mounted_files_set_calls(test->files, &calls, test);
     test->file = make_file(test, "a.h5");
     sem_init(&test->begun, 0, 0);
     sem_init(&test->goes_on, 0, 0);
+}
+
+static void begin(struct test *test)
+{
+    begin_with(test, 1);
 }
 
 static void end(struct test *test)
@@ -229,6 +235,48 @@ static void committing_counts_for_who_has_changed_it(void **state)
     end(&test);
 }
 
+/* Where descriptors are so few that less than max_open can be in use. */
+static void who_may_not_open_closes_no_others(void **state)
+{
+    (void)state;
+    enum { MOST = 5, DESCRIPTORS = 80 };
+    struct test test;
+    struct rlimit before, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){DESCRIPTORS, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    begin_with(&test, MOST);
+    for (int i = 0; i < MOST; i++)
+        sem_post(&test.goes_on);
+    struct mounted_file *others = make_file(&test, "b.h5"), *file[MOST] = {test.file};
+    unsigned n = 0;
+    int error = mounted_use(others, 0);
+    assert_int_equal(error, 0);
+    mounted_put(others, 0);
+    for (; !error && n < MOST; n++) {
+        char name[8];
+        snprintf(name, sizeof(name), "%u.h5", n);
+        file[n] = n > 0 ? make_file(&test, name) : file[n];
+        error = mounted_use_to_open(file[n], ONE);
+        if (!error) {
+            mounted_use_more(file[n], ONE);
+            mounted_put_opened(file[n], ONE);
+        }
+    }
+    assert_int_equal(error, -ENFILE);
+    assert_in_range(n, 2, MOST - 1);
+    assert_true(mounted_is_open(others));
+    for (unsigned i = 0; i < n; i++) {
+        if (i < n - 1)
+            mounted_put_more(file[i], ONE);
+        if (i > 0)
+            mounted_unref(file[i]);
+    }
+    mounted_unref(others);
+    end(&test);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 static void users_are_counted(void **state)
 {
     (void)state;
@@ -314,4 +362,4 @@ static void paths_of_files_have_a_limit(void **state)
 TEST_MAIN(cmocka_unit_test(who_waits_is_interrupted), cmocka_unit_test(paths_of_files_have_a_limit),
           cmocka_unit_test(who_asks_has_his_share), cmocka_unit_test(opening_counts_for_who_asks),
           cmocka_unit_test(committing_counts_for_who_has_changed_it),
-          cmocka_unit_test(users_are_counted))
+          cmocka_unit_test(who_may_not_open_closes_no_others), cmocka_unit_test(users_are_counted))
