@@ -533,7 +533,11 @@ int sfs_check(struct sfs_file *file, sfs_check_function function, void *context)
         return -EINVAL;
     do {
         bool has_told = false;
-        error = check_once(file, function, context, &has_told);
+        error = hdf5_begin(file->hdf5);
+        if (error && error != STORE_MOVED && error != -EINTR)
+            store_say(file->store, NULL, "cannot be checked: %s", hdf5_error());
+        if (!error)
+            error = check_once(file, function, context, &has_told);
         if (has_told)
             error = follow_end_copy(file, error);
     } while (repeat_call(file, &error, &tries));

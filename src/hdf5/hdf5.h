@@ -78,6 +78,10 @@ void hdf5_answer_directly(bool on);
 int hdf5_open_in_worker(struct store *store, struct hdf5 **hdf5);
 bool hdf5_is_lost(const struct hdf5 *hdf5);
 
+/* Starts its process, if it has one and that has not been wanted yet: what keeps it from starting is no fault of the
+ * file. Errors of hdf5_open_in_worker. */
+int hdf5_begin(struct hdf5 *hdf5);
+
 /* A new HDF5 file (superblock version 3, no user block) in an empty writable store (else -EINVAL);
  * it stands in the file with the first store_commit. */
 int hdf5_create(struct store *store, struct hdf5 **hdf5);

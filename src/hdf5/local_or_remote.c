@@ -57,7 +57,7 @@ void hdf5_keep_answers(size_t bytes)
 
 void hdf5_answer_directly(bool on)
 {
-    is_direct = on && confine_may_drop_rights();
+    is_direct = on && confine_is_allowed();
 }
 
 bool hdf5_has_workers(void)
@@ -130,6 +130,11 @@ int hdf5_renew(struct hdf5 *hdf5)
 bool hdf5_is_lost(const struct hdf5 *hdf5)
 {
     return hdf5->remote && remote_is_lost(hdf5->remote);
+}
+
+int hdf5_begin(struct hdf5 *hdf5)
+{
+    return hdf5->remote ? remote_begin(hdf5->remote) : 0;
 }
 
 /* Another process has let go of all that it had changed by the end of each call. */

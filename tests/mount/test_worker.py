@@ -288,6 +288,33 @@ def test_it_is_there_by_default(mounts, path, options):
     check_others(mount)
 
 
+def failing_forks(n):
+    return {"LD_PRELOAD": str(BUILD / "tests/mount/libfailing_fork.so"), "SPARSEFS_FAILING_FORKS": str(n),
+            "ASAN_OPTIONS": FAILING["ASAN_OPTIONS"]}
+
+
+def test_one_that_cannot_be_started_is_started_later(mounts, path):
+    """Whoever reads has an error; nothing is lost, as nothing was begun. The same of whoever changes something."""
+    mount = mounts(path, "default", environment=failing_forks(2), expect_log=True)
+    list_all(mount)
+    for call in lambda: os.getxattr(mount / "other0", "user.number"), lambda: os.mkdir(mount / "group"):
+        with pytest.raises(OSError) as error:
+            call()
+        assert error.value.errno == errno.EIO and "Resource temporarily unavailable" in mount.log()
+    check_others(mount)
+    os.mkdir(mount / "group")
+    mount.unmount()
+    assert "group" in is_sound(path)
+
+
+def test_check_cannot_tell_without_one(path):
+    """What keeps it from starting is no fault of the file."""
+    found = subprocess.run([BUILD / "sparsectl", "check", path], env=os.environ | failing_forks(100), text=True,
+                           capture_output=True, check=False)
+    assert found.returncode == 2 and not found.stdout, found
+    assert "cannot start a process for libhdf5: Resource temporarily unavailable" in found.stderr
+
+
 def test_it_is_inside_if_told_so(mounts, path, mode):
     mount = mounts(path, mode, "hdf5=inside")
     check_others(mount)

@@ -77,7 +77,8 @@ int client_ask(struct client *client, enum worker_call call, uint64_t object,
             break;
         i += !client->is_killed;
     }
-    if (!is_started && client->transaction && !client->read_failed && !client->is_killed)
+    bool is_gone = !is_started && client->starts > 0;
+    if (is_gone && client->transaction && !client->read_failed && !client->is_killed)
         lose(client);
     if (!error)
         client_note_answer(client, call, request, results);

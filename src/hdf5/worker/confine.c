@@ -22,6 +22,7 @@
 
 #if HAVE_SECCOMP
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <seccomp.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -109,7 +110,7 @@ static bool become_nobody(void)
            errno == EINVAL;
 }
 
-bool confine_may_drop_rights(void)
+static bool may_become_nobody(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct has[_LINUX_CAPABILITY_U32S_3] = {{0}};
@@ -305,7 +306,19 @@ static bool enter_filter(void)
     return done;
 }
 
+/* Containers may forbid seccomp(2), and kernels be built without it. */
+static bool may_enter_filter(void)
+{
+    uint32_t action = SECCOMP_RET_ERRNO;
+    return syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
+}
+
 #else
+
+static bool may_enter_filter(void)
+{
+    return true;
+}
 
 static bool enter_filter(void)
 {
@@ -317,6 +330,11 @@ static bool enter_filter(void)
 bool confine_has_filter(void)
 {
     return HAVE_SECCOMP;
+}
+
+bool confine_is_allowed(void)
+{
+    return may_become_nobody() && may_enter_filter();
 }
 
 bool confine_worker(size_t memory)

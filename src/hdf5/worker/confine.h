@@ -18,8 +18,9 @@ void confine_environment(void);
  */
 bool confine_worker(size_t memory);
 
-/* Whether it may become another user, as a worker of root has to. */
-bool confine_may_drop_rights(void);
+/* Whether nothing is known that would keep a worker from being confined: this process may become another user, if it
+ * is root, and use a filter of system calls. */
+bool confine_is_allowed(void);
 
 /* The exit code of a worker that could not be confined. */
 #define UNCONFINED 97

@@ -63,6 +63,15 @@ static int open_file(struct remote *remote, uint64_t timeout, bool directly, uin
     return error;
 }
 
+int remote_begin(struct remote *remote)
+{
+    uint64_t root;
+    remote_lock(remote);
+    int error = client_start(remote->client, &root);
+    remote_unlock(remote);
+    return error;
+}
+
 int remote_open(struct store *store, uint64_t timeout, bool directly, struct remote **out,
                 uint64_t *root)
 {

@@ -16,6 +16,7 @@ struct remote;
 int remote_open(struct store *store, uint64_t timeout, bool directly, struct remote **remote,
                 uint64_t *root);
 void remote_close(struct remote *remote);
+int remote_begin(struct remote *remote); /* the process, if it has not been needed yet */
 int remote_renew(struct remote *remote, uint64_t *root);
 int remote_list(struct remote *remote, uint64_t group, struct sfs_links *links);
 int remote_lookup(struct remote *remote, uint64_t group, const char *name, struct sfs_link *link);
