@@ -38,7 +38,7 @@ def path(tmp_path):
 
 
 def file_for_libhdf5(path):
-    """A new file that our own reader leaves to libhdf5: its superblock has an extension, which says how space is found."""
+    """A new file that our own reader leaves to libhdf5: its superblock has an extension."""
     creation, access = (h5py.h5p.create(kind) for kind in (h5py.h5p.FILE_CREATE, h5py.h5p.FILE_ACCESS))
     creation.set_file_space_strategy(h5py.h5f.FSPACE_STRATEGY_NONE, False, 1)
     access.set_libver_bounds(h5py.h5f.LIBVER_LATEST, h5py.h5f.LIBVER_LATEST)
