@@ -23,6 +23,14 @@ import keep_memory  # noqa: E402, F401
 START_SECONDS = 300  # only what hangs takes so long, also on a busy machine with sanitizers
 
 
+# The files of tests that take longest come first: else one of them goes on alone when the other processes have ended.
+LONG_FILES = {"test_disk_errors", "test_follow", "test_helpers", "test_temporary", "test_worker", "test_writing"}
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.fspath.purebasename not in LONG_FILES)
+
+
 def counting_plugin(folder):
     """The environment in which libhdf5 finds counting_filter.c: in a folder that is ours."""
     plugins = folder / "plugins"
