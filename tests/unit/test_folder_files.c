@@ -127,6 +127,20 @@ static bool ends(struct user *user)
     return error == 0;
 }
 
+/* Who waits while a file is opened ends by himself; who opens it goes on then. */
+static void check_waiting(struct test *test, struct user *opens, struct user *waits)
+{
+    bool has_ended = ends(waits);
+    sem_post(&test->goes_on);
+    pthread_join(opens->thread, NULL);
+    pthread_join(waits->thread, NULL);
+    assert_true(has_ended);
+    assert_int_equal(waits->error, -EINTR);
+    assert_int_equal(opens->error, 0);
+    sem_destroy(&opens->ended);
+    sem_destroy(&waits->ended);
+}
+
 static void who_waits_is_interrupted(void **state)
 {
     (void)state;
@@ -137,16 +151,8 @@ static void who_waits_is_interrupted(void **state)
     while (sem_wait(&test.begun) != 0)
         ;
     start(&waits, test.file, geteuid());
-    bool has_ended = ends(&waits);
-    sem_post(&test.goes_on);
-    pthread_join(opens.thread, NULL);
-    pthread_join(waits.thread, NULL);
-    assert_true(has_ended);
-    assert_int_equal(waits.error, -EINTR);
-    assert_int_equal(opens.error, 0);
+    check_waiting(&test, &opens, &waits);
     mounted_put(test.file, geteuid());
-    sem_destroy(&opens.ended);
-    sem_destroy(&waits.ended);
     end(&test);
 }
 
@@ -207,16 +213,9 @@ static void opening_counts_for_who_asks(void **state)
     struct mounted_file *second = make_file(&test, "b.h5");
     struct user waits;
     start(&waits, second, ONE);
-    bool has_ended = ends(&waits);
-    sem_post(&test.goes_on);
-    pthread_join(opens.thread, NULL);
-    pthread_join(waits.thread, NULL);
-    assert_true(has_ended);
-    assert_int_equal(waits.error, -EINTR);
-    assert_int_equal(opens.error, 0);
+    check_waiting(&test, &opens, &waits);
     mounted_unref(second);
     mounted_put(test.file, ONE);
-    sem_destroy(&opens.ended);
     end(&test);
 }
 
