@@ -221,8 +221,7 @@ static void on_getxattr(fuse_req_t request, fuse_ino_t number, const char *name,
 }
 
 /* The kernel asks nobody for permission to list names: before any are known of a file that is not open it is asked here
- * whether the caller may read it. Of one that is (*is_open) it is
- * asked when it is used. -EACCES: he has none. */
+ * whether the caller may read it, of one that is (*is_open) when it is used. -EACCES: he has none. */
 static int may_list(fuse_req_t request, fuse_ino_t number, bool *is_open)
 {
     const struct node *node = node_of(request, number);
