@@ -845,8 +845,8 @@ enum {
     SHOWS_NO_TEXT, /* which is no lie */
     /* These say that a dataset is not open when they are asked for its text: */
     FORGETS,
-    FORGETS_SLOWLY, /* once, and is slow from then on */
-    ROW = 2000,     /* and those behind it: sound ones */
+    IS_SLOW_AND_DIES, /* slow to open, and to give its text */
+    ROW = 2000,       /* and those behind it: sound ones */
 };
 
 #define N_LISTED 100
@@ -1148,7 +1148,7 @@ static void reply_text(int socket, const char *text)
 
 #define SLOWNESS (TIMEOUT / 4 * 3) /* three are more than two calls may take together */
 
-static bool has_forgotten;
+static bool has_opened;
 
 static void take_time(void)
 {
@@ -1162,8 +1162,9 @@ static void reply_dataset(int socket, uint64_t object, bool with_text)
     struct sfs_dataset_info info = an_info();
     if (with_text && object == DIES_SHOWN)
         abort();
-    if (object == FORGETS_SLOWLY && has_forgotten)
+    if (object == IS_SLOW_AND_DIES)
         take_time();
+    has_opened = true;
     wire_info(&wire, &info);
     wire_storage(&wire, &(struct hdf5_storage){.address = UINT64_MAX, .in_array = true});
     if (with_text)
@@ -1189,13 +1190,15 @@ static void reply_to_write(int socket)
 
 static void reply_to_text(int socket, uint64_t object)
 {
-    if (object == FORGETS_SLOWLY)
-        take_time();
-    if (object == FORGETS || (object == FORGETS_SLOWLY && !has_forgotten))
+    if (object == FORGETS || !has_opened) {
         reply_error(socket, EBADF);
-    else
-        reply_text(socket, "asked for");
-    has_forgotten = true;
+        return;
+    }
+    if (object == IS_SLOW_AND_DIES) {
+        take_time();
+        abort();
+    }
+    reply_text(socket, "asked for");
 }
 
 static void answer(int socket, uint64_t call, struct cursor *cursor)
@@ -1692,23 +1695,28 @@ static void test_lies_about_several(void **state)
     }
 }
 
+/* The text of an open dataset. */
+static void expect_text_of_open(struct file *file, uint64_t object, const char *expected)
+{
+    char *text;
+    size_t n;
+    assert_int_equal(remote_text(file->remote, object, 1000, &text, &n), 0);
+    assert_int_equal(n, strlen(expected));
+    assert_string_equal(text, expected);
+    free(text);
+}
+
 /* The text of a dataset, which is opened for that only. */
 static void expect_text(struct file *file, uint64_t object, const char *expected)
 {
     struct sfs_dataset_info info;
     struct hdf5_storage storage;
-    char *text;
-    size_t n;
     assert_int_equal(remote_dataset_open(file->remote, object, &info, &storage), 0);
     assert_int_equal(info.elements, 35);
     hdf5_info_free(&info);
     hdf5_segments_free(storage.n_segments, storage.segments);
-    if (expected) {
-        assert_int_equal(remote_text(file->remote, object, 1000, &text, &n), 0);
-        assert_int_equal(n, strlen(expected));
-        assert_string_equal(text, expected);
-        free(text);
-    }
+    if (expected)
+        expect_text_of_open(file, object, expected);
     remote_dataset_close(file->remote, object);
 }
 
@@ -1757,6 +1765,26 @@ static int text_error(struct file *file, uint64_t object)
     return error;
 }
 
+/* As one that was described without it, or by another. */
+static void test_text_comes_with_the_opening_by_one_that_did_not_know_it(void **state)
+{
+    (void)state;
+    enum sfs_object_type type;
+    struct file file;
+    open_file(&file, PATIENT);
+    assert_int_equal(open_dataset(&file, SOUND), 0);
+    assert_int_equal(open_dataset(&file, SHOWS_NO_TEXT), 0);
+    expect_text_of_open(&file, SOUND, "asked for");
+    assert_int_equal(remote_object_type(file.remote, CRASHES, &type), -EIO);
+    expect_text(&file, ROW, "asked for"); /* another one is started */
+    expect_text_of_open(&file, SOUND, "shown");
+    expect_text_of_open(&file, SOUND, "asked for");
+    expect_text_of_open(&file, SHOWS_NO_TEXT, "asked for");
+    remote_dataset_close(file.remote, SOUND);
+    remote_dataset_close(file.remote, SHOWS_NO_TEXT);
+    close_file(&file);
+}
+
 /* Only of those that were opened last, however many are open. */
 static void test_texts_that_nobody_asks_for_are_not_all_kept(void **state)
 {
@@ -1795,16 +1823,14 @@ static void test_one_that_forgets_is_to_blame(void **state)
     close_file(&file);
 }
 
-/* Being told of a dataset has no time of its own. */
-static void test_one_that_forgets_slowly_is_ended(void **state)
+/* Being told of a dataset again has no time of its own. */
+static void test_one_that_is_slow_and_dies_is_ended(void **state)
 {
     (void)state;
     struct file file;
     open_file(&file, TIMEOUT);
-    assert_int_equal(open_dataset(&file, FORGETS_SLOWLY), 0);
-    enum sfs_object_type type;
-    assert_int_equal(remote_object_type(file.remote, CRASHES, &type), -EIO);
-    assert_int_equal(text_error(&file, FORGETS_SLOWLY), -EIO);
+    assert_int_equal(open_dataset(&file, IS_SLOW_AND_DIES), 0);
+    assert_int_equal(text_error(&file, IS_SLOW_AND_DIES), -EIO);
     assert_non_null(strstr(hdf5_error(), "did not answer"));
     close_file(&file);
 }
@@ -2218,9 +2244,10 @@ static int all_tests(void)
         cmocka_unit_test(test_one_that_dies_of_what_it_was_told),
         cmocka_unit_test(test_the_last_that_hung_had_less_time),
         cmocka_unit_test(test_text_comes_with_the_description),
+        cmocka_unit_test(test_text_comes_with_the_opening_by_one_that_did_not_know_it),
         cmocka_unit_test(test_texts_that_nobody_asks_for_are_not_all_kept),
         cmocka_unit_test(test_one_that_forgets_is_to_blame),
-        cmocka_unit_test(test_one_that_forgets_slowly_is_ended),
+        cmocka_unit_test(test_one_that_is_slow_and_dies_is_ended),
         cmocka_unit_test(test_waiting_for_others),
         cmocka_unit_test(test_calls_that_nobody_waits_for_are_given_up),
     };

@@ -238,6 +238,12 @@ int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_data
     return error;
 }
 
+/* Whether the worker has opened it: not if it was described without one, or by one before. */
+static bool is_known(struct remote *remote, const struct remote_dataset *dataset)
+{
+    return dataset->opened_by > 0 && dataset->opened_by == client_starts(remote->client);
+}
+
 void remote_close_now(struct remote *remote, uint64_t address)
 {
     struct wire request;
@@ -246,8 +252,11 @@ void remote_close_now(struct remote *remote, uint64_t address)
         return;
     if (dataset->text) /* it was not consumed */
         remote->text_limit = 0;
+    bool is_told = is_known(remote, dataset);
     HASH_DEL(remote->datasets, dataset);
     remote_dataset_free(dataset);
+    if (!is_told)
+        return;
     remote_request(&request, WORKER_DATASET_CLOSE, address);
     client_tell(remote->client, WORKER_DATASET_CLOSE, address, &request);
     wire_free(&request);
@@ -277,9 +286,9 @@ void remote_dataset_close(struct remote *remote, uint64_t address)
 static int check_unknown(struct remote *remote, const struct remote_dataset *dataset,
                          enum worker_call call, int error)
 {
-    bool is_known = dataset->opened_by > 0 && dataset->opened_by == client_starts(remote->client);
-    return error == -EBADF && is_known ? client_distrust(remote->client, call, dataset->address)
-                                       : error;
+    return error == -EBADF && is_known(remote, dataset)
+               ? client_distrust(remote->client, call, dataset->address)
+               : error;
 }
 
 static int tell_caches(struct remote *remote, const struct remote_dataset *dataset)
@@ -294,13 +303,16 @@ static int tell_caches(struct remote *remote, const struct remote_dataset *datas
     return error;
 }
 
-/* For a worker that has not been told of it. One that is being changed may have grown meanwhile. */
-static int open_again(struct remote *remote, struct remote_dataset *dataset)
+/* For a worker that does not know it. One that is being changed may have grown meanwhile. With its text, if it can be
+ * had at once: -EAGAIN: it cannot, and it was not opened. */
+static int open_again(struct remote *remote, struct remote_dataset *dataset,
+                      struct remote_text *text)
 {
     struct sfs_dataset_info info;
     struct hdf5_storage storage;
     client_ask_anew(remote->client, true);
-    int error = describe(remote, dataset->address, &info, &storage);
+    int error = text ? show(remote, dataset->address, &info, &storage, text)
+                     : describe(remote, dataset->address, &info, &storage);
     client_ask_anew(remote->client, false);
     if (error)
         return error;
@@ -315,14 +327,15 @@ static int open_again(struct remote *remote, struct remote_dataset *dataset)
 }
 
 /* What it is now, by what a worker says that does not know what it was. */
-static int renew_from_scratch(struct remote *remote, const struct remote_dataset *dataset,
-                              uint64_t *dims, uint64_t *data_address)
+static int renew_from_scratch(struct remote *remote, struct remote_dataset *dataset, uint64_t *dims,
+                              uint64_t *data_address)
 {
     struct sfs_dataset_info info;
     struct hdf5_storage storage;
     int error = describe(remote, dataset->address, &info, &storage);
     if (error)
         return error;
+    dataset->opened_by = client_answered_by(remote->client);
     if (!is_stored_like(dataset, &info))
         error = -ESTALE;
     memcpy(dims, info.dims, (size_t)dataset->rank * sizeof(*dims));
@@ -383,7 +396,7 @@ int remote_ask_dataset(struct remote *remote, struct remote_dataset *dataset, en
     int error = -EBADF;
     client_ask_as_one(remote->client, true);
     for (int i = 0; i < MOST_TRIES && error == -EBADF; i++) {
-        error = i > 0 ? open_again(remote, dataset) : 0;
+        error = is_known(remote, dataset) ? 0 : open_again(remote, dataset, NULL);
         if (!error)
             error = remote_ask_locked(remote, call, dataset->address, request, take, out);
         error = check_unknown(remote, dataset, call, error);
@@ -411,7 +424,7 @@ int remote_cache_sources(struct remote *remote, uint64_t address, const char *pa
     if (dataset)
         error = check_unknown(remote, dataset, WORKER_CACHE_SOURCES, error);
     if (error == -EBADF && dataset)
-        error = open_again(remote, dataset); /* which tells it, too */
+        error = open_again(remote, dataset, NULL); /* which tells it, too */
     remote_unlock(remote);
     return error;
 }
@@ -455,6 +468,19 @@ static bool take_kept_text(struct remote *remote, uint64_t address, size_t limit
     return true;
 }
 
+/* That of one which the worker does not know yet, in one call. Where that fails, others say why. */
+static bool open_for_text(struct remote *remote, uint64_t address, struct remote_text *text)
+{
+    struct remote_dataset *dataset = remote_dataset_find(remote, address);
+    if (!dataset || is_known(remote, dataset))
+        return false;
+    if (open_again(remote, dataset, text) < 0) {
+        free(text->bytes);
+        *text = (struct remote_text){0};
+    }
+    return text->bytes;
+}
+
 int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **out, size_t *n)
 {
     struct remote_text text = {0};
@@ -462,9 +488,10 @@ int remote_text(struct remote *remote, uint64_t dataset, size_t limit, char **ou
     int error = remote_lock_interruptible(remote);
     if (error)
         return error;
-    bool is_kept = take_kept_text(remote, dataset, limit, &text);
+    bool is_there =
+        take_kept_text(remote, dataset, limit, &text) || open_for_text(remote, dataset, &text);
     remote_unlock(remote);
-    if (!is_kept) {
+    if (!is_there) {
         remote_request(&request, WORKER_TEXT, dataset);
         wire_uint(&request, limit);
         error = ask_open(remote, dataset, WORKER_TEXT, &request, remote_take_text, &text);
