@@ -1,5 +1,5 @@
-/* Datasets as text: libhdf5 writes the elements of all, and reads dense ones that are neither
- * chunked nor in other files.
+/* Datasets as text: libhdf5 reads those that are compact or have pointers, and writes the elements of
+ * datatypes that are not plain.
  * (It would keep what it has read of a chunk, which we then change behind its back.) */
 #include <errno.h>
 #include <stdio.h>
@@ -110,13 +110,16 @@ static int check_sources(struct sfs_dataset *dataset, uint64_t first, uint64_t n
     return error;
 }
 
+static bool has_own_text(const struct sfs_dataset *dataset)
+{
+    bool is_cached = dataset->cache && dataset->info.layout != SFS_COMPACT;
+    return dataset->sparse || is_cached || (dataset->virtual && !dataset->info.type.has_pointers);
+}
+
 static int text_once(struct sfs_dataset *dataset, size_t limit, char **text, size_t *n)
 {
     USING(dataset);
-    bool is_pointed = dataset->info.type.has_pointers;
-    if (dataset->sparse || (dataset->virtual && !is_pointed) ||
-        ((dataset->info.layout == SFS_CHUNKED || dataset->info.layout == SFS_EXTERNAL) &&
-         dataset->cache))
+    if (has_own_text(dataset))
         return own_text(dataset, limit, text, n);
     int error = dataset->cache ? cache_flush(dataset->file->cache, dataset->cache) : 0;
     if (!error)

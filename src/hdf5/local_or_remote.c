@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "hdf5/local.h"
+#include "hdf5/own_reader.h"
 #include "hdf5/private.h"
 #include "hdf5/trusted_plugin_folders.h"
 #include "hdf5/worker/answers_kept.h"
@@ -432,8 +433,10 @@ int hdf5_elements_text(const struct hdf5_owner *owner, const struct hdf5_element
                        char **text, size_t *text_n)
 {
     struct about of = about(owner);
-    return of.remote ? remote_elements_text(&of, elements, text, text_n)
-                     : local_elements_text(elements, text, text_n);
+    int error = of.remote ? direct_elements_text(elements, text, text_n) : -EAGAIN;
+    return error != -EAGAIN ? error
+           : of.remote      ? remote_elements_text(&of, elements, text, text_n)
+                            : local_elements_text(elements, text, text_n);
 }
 
 int hdf5_element_parse(const void *type, size_t n, const char *text, void *element)

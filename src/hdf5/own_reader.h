@@ -33,11 +33,16 @@ int direct_dataset_open(struct direct *direct, uint64_t address, struct sfs_data
 /* ---- own_reader_type.c ---- */
 
 #define DIRECT_MOST_ELEMENT ((size_t)1 << 20) /* bytes of an element, and of its JSON */
+#define DIRECT_MOST_TEXT    ((size_t)4 << 20) /* bytes, by which time and memory have an end */
 
 /* As hdf5_type_describe, and hdf5_element_json of an element in the file; of one without pointers.
  * -ENOMEM; -EAGAIN: its JSON would have more than DIRECT_MOST_ELEMENT. */
 int direct_type_describe(const struct plain_type *type, struct sfs_type *description);
 int direct_element_json(const struct plain_type *type, const void *element, char **json);
+
+/* As hdf5_elements_text of a worker, which is not asked. -EAGAIN: it is to be: the datatype is not plain, has pointers
+ * or references, or the text may have more than DIRECT_MOST_TEXT. -ENOMEM. Any thread. */
+int direct_elements_text(const struct hdf5_elements *elements, char **text, size_t *text_n);
 
 /* Whether libhdf5 of this version knows datatype messages of the type's version. */
 bool direct_type_is_known(const struct plain_type *type);

@@ -1,10 +1,11 @@
-/* Plain datatypes as libhdf5 would describe them, and elements of them as JSON. */
+/* Plain datatypes as libhdf5 would describe them, and elements of them as text and JSON. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/box.h"
+#include "common/why.h"
 #include "format/datatype_message.h"
 #include "format/plain_type.h"
 #include "hdf5/own_reader.h"
@@ -195,7 +196,7 @@ int direct_type_encode(const struct plain_type *type, const void *message, size_
     return 0;
 }
 
-/* ---- JSON ---- */
+/* ---- Text and JSON ---- */
 
 static const H5T_class_t text_classes[] = {
     [TYPE_INTEGER] = H5T_INTEGER,   [TYPE_FLOAT] = H5T_FLOAT,   [TYPE_STRING] = H5T_STRING,
@@ -366,4 +367,68 @@ int direct_element_json(const struct plain_type *type, const void *element, char
         *json = NULL;
     }
     return error;
+}
+
+/* At least as many bytes as the text of n elements has. */
+static bool is_much(const struct plain_type *type, uint64_t n)
+{
+    uint64_t most;
+    return !box_product(&n, 1, (size_t)most_json(type) + 1, &most) || most > DIRECT_MOST_TEXT;
+}
+
+static int write_elements(const struct plain_type *type, const struct hdf5_elements *elements,
+                          FILE *out)
+{
+    struct text_type text_type;
+    uint64_t position = elements->first;
+    unsigned char *native = malloc(elements->elements.n + 1);
+    int error = native ? make_text_type(type, &text_type) : -ENOMEM;
+    if (native && !error) {
+        memcpy(native, elements->elements.bytes, elements->elements.n);
+        for (size_t at = 0; at < elements->elements.n; at += type->size)
+            make_native(type, native + at);
+        error = text_elements(&(struct text_writer){.out = out}, &text_type, (char *)native,
+                              elements->n, elements->row_length, &position);
+    }
+    if (native)
+        free_text_type(&text_type);
+    free(native);
+    return error;
+}
+
+static int text_of_elements(const struct plain_type *type, const struct hdf5_elements *elements,
+                            char **text, size_t *text_n)
+{
+    uint64_t bytes;
+    bool is_whole =
+        box_product(&elements->n, 1, type->size, &bytes) && bytes == elements->elements.n;
+    if (!is_whole || plain_type_has_pointers(type) || is_much(type, elements->n))
+        return -EAGAIN;
+    FILE *out = open_memstream(text, text_n);
+    if (!out)
+        return -ENOMEM;
+    int error = write_elements(type, elements, out);
+    if (fclose(out) != 0 && !error)
+        error = -ENOMEM;
+    if (error) {
+        free(*text);
+        *text = NULL;
+    }
+    return error == -EIO ? -EAGAIN : error;
+}
+
+int direct_elements_text(const struct hdf5_elements *elements, char **text, size_t *text_n)
+{
+    const unsigned char *encoded = elements->type->bytes;
+    size_t n = elements->type->n, used;
+    struct plain_type type;
+    struct why why;
+    if (n < PREFIX_BYTES || encoded[0] != MESSAGE_TYPE || encoded[1] != 0)
+        return -EAGAIN;
+    int error = plain_type_decode(encoded + PREFIX_BYTES, n - PREFIX_BYTES, &type, &used, &why);
+    if (!error) {
+        error = text_of_elements(&type, elements, text, text_n);
+        plain_type_free(&type);
+    }
+    return !error || error == -ENOMEM ? error : -EAGAIN;
 }

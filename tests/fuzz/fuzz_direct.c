@@ -1,4 +1,5 @@
-/* libFuzzer: any bytes as a file, of which our own reader is asked what a listing asks. The first
+/* libFuzzer: any bytes as a file, of which our own reader is asked what a listing asks, and for the text of elements
+ * of any bytes. The first
  * byte says whether checksums count. Whatever it says could have come from libhdf5's process: it
  * goes through the checks for that, and is the same after them. Inputs begin as files that libhdf5
  * makes. */
@@ -17,6 +18,7 @@
 #define MOST_OBJECTS 200
 #define ROOM         ((size_t)16 << 10)
 #define PATIENT      UINT64_C(3600000000000) /* nanoseconds */
+#define MOST_BYTES   ((size_t)4 << 10)       /* of elements */
 
 static struct {
     unsigned char bytes[ROOM];
@@ -109,6 +111,7 @@ static void make_samples(void)
 
 struct walk {
     struct direct *direct;
+    struct sfs_encoded bytes; /* of elements */
     uint64_t queue[MOST_OBJECTS];
     size_t n;
 };
@@ -146,6 +149,28 @@ static void use_links(struct walk *walk, uint64_t group)
     wire_free(&b);
 }
 
+static void use_text(const struct walk *walk, const struct sfs_dataset_info *info)
+{
+    static const uint64_t lengths[] = {0, 3, HDF5_LINES, HDF5_JSON};
+    size_t size = info->type.size, n = size > 0 ? walk->bytes.n / size : 0;
+    for (size_t i = 0; i < COUNT(lengths); i++) {
+        const struct hdf5_elements elements = {.type = &info->encoded_type,
+                                               .first = 1,
+                                               .n = n,
+                                               .row_length = lengths[i],
+                                               .elements = {walk->bytes.bytes, n * size}};
+        char *text;
+        size_t text_n;
+        int error = direct_elements_text(&elements, &text, &text_n);
+        if (error) {
+            check_error(error);
+            continue;
+        }
+        require(text_n <= DIRECT_MOST_TEXT && strlen(text) <= text_n);
+        free(text);
+    }
+}
+
 static void use_dataset(struct walk *walk, uint64_t address)
 {
     struct sfs_dataset_info info, taken;
@@ -163,16 +188,18 @@ static void use_dataset(struct walk *walk, uint64_t address)
     wire_info(&b, &taken);
     wire_storage(&b, &taken_storage);
     require_same(&a, &b);
+    use_text(walk, &info);
     hdf5_info_free(&info);
     hdf5_info_free(&taken);
     wire_free(&a);
     wire_free(&b);
 }
 
-static void use(struct store *store)
+static void use(struct store *store, const struct sfs_encoded *bytes)
 {
     static struct walk walk;
     walk.n = 1;
+    walk.bytes = *bytes;
     int error = direct_open(store, PATIENT, &walk.direct, &walk.queue[0]);
     if (error) {
         check_error(error);
@@ -198,7 +225,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     ignore_checksums(bytes[0] & 1);
     if (store_open(file_of(bytes + 1, n - 1), &store) < 0)
         return 0;
-    use(store);
+    n = n - 1 < MOST_BYTES ? n - 1 : MOST_BYTES;
+    use(store, &(struct sfs_encoded){(void *)(uintptr_t)(bytes + 1), n});
     store_close(store);
     return 0;
 }

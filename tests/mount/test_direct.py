@@ -307,6 +307,51 @@ def test_a_listing_starts_no_process(mounts, folder, option):
     assert list_all(inside) == listing
 
 
+SHAPES = (), (1,), (1, 1), (7,), (3, 4), (2, 3, 2), (0,), (3, 0)
+
+
+def of_any_bytes(generator, shape, dtype):
+    dtype = np.dtype(dtype)
+    if dtype == bool:
+        return generator.integers(0, 2, shape).astype(bool)
+    return generator.integers(0, 256, (*shape, dtype.itemsize), "u1").view(dtype).reshape(shape)
+
+
+def write_elements(group, dtype, chunked, generator):
+    for shape in SHAPES:
+        data = of_any_bytes(generator, shape, dtype)
+        if data.size > 0 and shape or not chunked:
+            group.create_dataset("x".join(map(str, ("of", *shape))), data=data, chunks=shape if chunked else None)
+
+
+def texts(mount):
+    return {path.relative_to(mount.root): path.read_bytes() for path in mount.root.rglob("*")
+            if path.name == "value.txt" or path.parent.name == "values"}
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("option", ["default", "ro"])
+def test_text_needs_no_process(mounts, tmp_path, option, chunked):
+    """That of datatypes that are plain, but to find chunks; it is what libhdf5 would write."""
+    path, generator = tmp_path / "plain.h5", np.random.default_rng(9)
+    names = h5py.enum_dtype({"RED": 0, 'a "b"\n': 42, "minus": -3}, "<i2")
+    special = [np.nan, np.inf, -np.inf, -0., 0.1, 1 / 3, 6e-8]
+    chunks = (2,) if chunked else None
+    with h5py.File(path, "w") as file:
+        for i, dtype in enumerate([*NUMBERS, *(other for other in OTHERS if not isinstance(other, tuple))]):
+            write_elements(file.create_group(f"{i}"), dtype, chunked, generator)
+        file.create_dataset("names", data=np.array([0, 42, 5, -3], "<i2"), dtype=names, chunks=chunks)
+        file.create_dataset("spaces", data=np.array([b"ab  ", b'"\\\n', b"\xff\x00x"], "S4"), chunks=chunks)
+        for dtype in "<f2", "<f4", ">f8":
+            file.create_dataset(f"special {dtype}", data=np.array(special, dtype), chunks=chunks)
+        file.create_dataset("fill", (4,), "<i4", fillvalue=7, chunks=chunks)
+        file["none"] = h5py.Empty("<f4")
+    mount, inside = mounts(path, option), mounts(path, option, "hdf5=inside")
+    answers = texts(mount)
+    assert answers == texts(inside) and len(answers) > 100
+    assert processes_of_files(mount) == chunked
+
+
 def names_in(directory):
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
 

@@ -625,16 +625,27 @@ def test_a_crash_is_one_objects_affair(mounts, path, mode):
 COMPOUNDS = ["crash", "hang", "rest", "sound"]
 
 
+def write_compounds(file, name, member):
+    """With a number of 12 bits, whose text is libhdf5's affair."""
+    data = np.zeros(N_COMPOUNDS, [(member, "u2"), ("b", "u2")])
+    data["b"] = np.arange(1, N_COMPOUNDS + 1)
+    memory, number = h5py.h5t.py_create(data.dtype), h5py.h5t.STD_U16LE.copy()
+    number.set_precision(12)
+    stored = h5py.h5t.create(h5py.h5t.COMPOUND, data.itemsize)
+    stored.insert(member.encode(), 0, number)
+    stored.insert(b"b", 2, h5py.h5t.STD_U16LE)
+    space = h5py.h5s.create_simple(data.shape)
+    h5py.h5d.create(file.id, name.encode(), stored, space).write(space, space, data, memory)
+
+
 def make_sparse(tmp_path, names):
     """Sparse datasets of compounds, of names that failing_hdf5.c looks for, and a sound one; one has such an
     attribute."""
     dense, path = tmp_path / "dense.h5", tmp_path / "sparse.h5"
     with h5py.File(dense, "w") as file:
         for name in COMPOUNDS:
-            data = np.zeros(N_COMPOUNDS, [(name, "u2"), ("b", "u2")])
-            data["b"] = np.arange(1, N_COMPOUNDS + 1)
-            file[name] = data
-        file["attribute"] = data
+            write_compounds(file, name, name)
+        write_compounds(file, "attribute", "sound")
         file["attribute"].attrs["crash"] = 1
     for name in names:
         subprocess.run([BUILD / "sparsectl", "import", f"{dense}:/{name}", path], check=True)
