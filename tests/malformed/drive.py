@@ -40,6 +40,7 @@ COPYING = "import", "export", "repack"
 MIB = 1 << 20
 OPTIONS = f"hdf5_timeout={TIMEOUT},hdf5_memory=512M,cache_size=32M,chunk_memory=128M"
 MOST_MEMORY = 320 * MIB  # of the daemon: cache, chunk, attributes, listings, code
+MOST_OF_ALL = 1024 * MIB  # that files of a folder share: what describes their datasets, and what views of them keep
 MOST_BYTES = 1 << 18  # that are read of a file
 MOST_ENTRIES = 400  # that are looked at in all
 MOST_NAMES = 40  # of a folder
@@ -243,12 +244,12 @@ def look(root, mode, harmless):
     return findings, answer["datasets"], answer["slowest"]
 
 
-def end(daemon, root, mode, ended_well):
+def end(daemon, root, mode, ended_well, most_memory):
     """What is wrong with the daemon after all looks."""
     findings = []
     if daemon.poll() is not None:
         findings.append(f"the daemon ended with {daemon.returncode}")
-    elif peak(daemon.pid) > MOST_MEMORY and not is_sanitized():
+    elif peak(daemon.pid) > most_memory and not is_sanitized():
         findings.append(f"the daemon took {peak(daemon.pid) >> 20} MiB")
     if not stop(daemon, root):
         findings.append("SIGTERM does not end it")
@@ -263,7 +264,7 @@ def try_mount(path, root, mode, harmless, log):
         wrong = daemon.returncode not in (1, 2, 32) or harmless
         return [f"not mounted: {daemon.returncode}"] if wrong else [], [], NO_CALL
     findings, datasets, slowest = look(root, mode, harmless)
-    return findings + end(daemon, root, mode, not findings), datasets, slowest
+    return findings + end(daemon, root, mode, not findings, MOST_MEMORY), datasets, slowest
 
 
 def copying_commands(path, datasets):
@@ -358,7 +359,7 @@ def try_together(job):
         for i, (name, _, harmless) in enumerate(files):
             findings, _, slowest = look(root / f"{i}.h5", mode, harmless)
             results.append((name, findings, slowest))
-        results[0][1].extend(end(daemon, root, mode, True))
+        results[0][1].extend(end(daemon, root, mode, True, MOST_MEMORY + MOST_OF_ALL))
     results[0][1].extend(said)
     if any(findings for _, findings, _ in results):
         keep_files(keep, files)
