@@ -1,6 +1,9 @@
 """What a file is made of comes to libhdf5 in its own processes only: confined_hdf5.c ends every other
 that asks it for something."""
+import ctypes
+import errno
 import os
+import struct
 import subprocess
 import sys
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 from conftest import BUILD, TOP
+from test_worker import has_filter
 
 sys.path.insert(0, str(TOP / "tests/malformed"))
 import drive  # noqa: E402
@@ -104,4 +108,31 @@ def test_a_root_that_may_not_become_another_user_is_told(files, capability):
     command = ["setpriv", "--bounding-set", f"-{capability}", BUILD / "sparsectl", "info", files[0]]
     found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     assert found.returncode != 0 and found.stdout == ""
-    assert "could not be confined; root needs CAP_SETUID and CAP_SETGID" in found.stderr
+    assert "could not be confined; for it root needs CAP_SETUID and CAP_SETGID" in found.stderr
+
+
+SYSTEM_CALLS = {"x86_64": (317, 157), "aarch64": (277, 167)}.get(os.uname().machine)  # seccomp, prctl
+
+
+def forbid_seccomp():
+    """As containers may, and what does the same by prctl(2)."""
+    load, is_equal, answer = 0x20, 0x15, 0x06
+    allow, refuse = 0x7fff0000, 0x00050000 | errno.EPERM
+    seccomp, prctl = SYSTEM_CALLS
+    steps = [(load, 0, 0, 0), (is_equal, 3, 0, seccomp), (is_equal, 0, 3, prctl), (load, 0, 0, 16),
+             (is_equal, 0, 1, 22), (answer, 0, 0, refuse), (answer, 0, 0, allow)]
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    filters = struct.pack("@HP", len(steps), ctypes.addressof(program))
+    assert libc.prctl(22, 2, filters) == 0  # PR_SET_SECCOMP
+
+
+@pytest.mark.skipif(not has_filter() or not SYSTEM_CALLS, reason="built without libseccomp, or another machine")
+@pytest.mark.parametrize("command, code", [(["info"], 1), (["check"], 2)], ids=["info", "check"])
+def test_who_may_not_confine_it_is_told(files, command, code):
+    """At once, also of a file for which it would not be started yet."""
+    found = subprocess.run([BUILD / "sparsectl", *command, files[0]], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           text=True, check=False, preexec_fn=forbid_seccomp)
+    assert found.returncode == code and found.stdout == ""
+    assert "could not be confined; for it" in found.stderr and "seccomp(2)" in found.stderr

@@ -59,7 +59,9 @@ void client_say_end(int error, const struct worker_end *end, uint64_t timeout, c
     else if (WIFSIGNALED(status))
         snprintf(text, n, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status) == UNCONFINED)
-        snprintf(text, n, "it could not be confined; root needs CAP_SETUID and CAP_SETGID for it");
+        snprintf(text, n,
+                 "it could not be confined; for it root needs CAP_SETUID and CAP_SETGID, and all "
+                 "seccomp(2)");
     else
         snprintf(text, n, "exit code %d", WEXITSTATUS(status));
 }
