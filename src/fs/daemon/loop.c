@@ -2,7 +2,8 @@
  * waits for signals. A thread is ended by a signal of its own, which interrupts its read(2): sent
  * repeatedly until the thread has ended, as it may come just before the call. It is sent under the
  * lock and only to threads that read, so that it never interrupts the serving of a request.
- * Requests that serving threads wait for are read by additional threads, which then stay. */
+ * Requests that serving threads wait for are read by additional threads, which then stay. A thread that waits is
+ * counted once, also while it waits in the midst of a wait: else more would seem to wait than there are. */
 #include "fs/daemon/loop.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <utlist.h>
 
 #include "common/clock.h"
+#include "common/invariants.h"
 #include "common/thread.h"
 
 #define WAKE        SIGURG /* its default action is to be ignored */
@@ -48,8 +50,12 @@ struct loop {
     uint64_t answered; /* when the last one was */
     int error;
     struct server *servers;
-    unsigned running, reading, waiting; /* of them */
+    unsigned running, reading, busy; /* of them; busy: those that do not wait, so at most all */
+    unsigned waiting;                /* threads, also others than these */
 };
+
+static _Thread_local const struct server *this_server; /* NULL: this thread serves no requests */
+static _Thread_local unsigned waits; /* that this thread has begun, one in the midst of another */
 
 static void start_server(struct loop *loop);
 
@@ -111,6 +117,7 @@ static void serve_request(struct server *server, struct fuse_buf *buffer)
         start_server(loop);
     pthread_mutex_unlock(&loop->lock);
     fuse_session_process_buf(loop->session, buffer);
+    SANE(waits == 0);
     pthread_mutex_lock(&loop->lock);
     loop->answered = clock_now();
     loop->comes_soon &= loop->answered - server->received < SOON_NANOS;
@@ -124,6 +131,7 @@ static void *serve(void *data)
     struct loop *loop = server->loop;
     struct fuse_buf buffer = {0};
     sigset_t wake;
+    this_server = server;
     sigemptyset(&wake);
     sigaddset(&wake, WAKE);
     pthread_sigmask(SIG_UNBLOCK, &wake, NULL);
@@ -141,6 +149,7 @@ static void *serve(void *data)
     server->is_reading = false;
     loop->reading--;
     loop->running--;
+    loop->busy--;
     pthread_cond_signal(&loop->ended);
     pthread_mutex_unlock(&loop->lock);
     free(buffer.mem);
@@ -150,7 +159,8 @@ static void *serve(void *data)
 /* If there may be one more and can be. The lock must be held. */
 static void start_server(struct loop *loop)
 {
-    if (!goes_on(loop) || loop->running - loop->waiting >= loop->most)
+    SANE(loop->busy <= loop->running && loop->reading <= loop->busy);
+    if (!goes_on(loop) || loop->busy >= loop->most)
         return;
     struct server *server = calloc(1, sizeof(*server));
     if (!server)
@@ -162,6 +172,7 @@ static void start_server(struct loop *loop)
     }
     DL_APPEND(loop->servers, server);
     loop->running++;
+    loop->busy++;
     loop->reading++;
 }
 
@@ -233,8 +244,12 @@ void loop_end(struct loop *loop)
 
 void loop_begin_wait(struct loop *loop)
 {
+    if (waits++ > 0)
+        return;
     pthread_mutex_lock(&loop->lock);
     loop->waiting++;
+    if (this_server)
+        loop->busy--;
     if (loop->reading == 0)
         start_server(loop);
     pthread_mutex_unlock(&loop->lock);
@@ -242,8 +257,14 @@ void loop_begin_wait(struct loop *loop)
 
 void loop_end_wait(struct loop *loop)
 {
+    SANE(waits > 0);
+    if (--waits > 0)
+        return;
     pthread_mutex_lock(&loop->lock);
+    SANE(loop->waiting > 0);
     loop->waiting--;
+    if (this_server)
+        loop->busy++;
     pthread_mutex_unlock(&loop->lock);
 }
 
