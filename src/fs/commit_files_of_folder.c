@@ -46,15 +46,19 @@ struct fresh *mount_fresh(const struct mount *mount, const struct node *node)
     return mount->files && node ? node->mounted->fresh : mount->fresh;
 }
 
+/* None after one for which that was interrupted. */
 static int commit(void *context, struct mounted_file *file)
 {
-    (void)context;
-    return file->commits ? commits_now(file->commits, NULL) : 0;
+    bool *is_interrupted = context;
+    int error = file->commits && !*is_interrupted ? commits_now(file->commits, NULL) : 0;
+    *is_interrupted |= error == -EINTR;
+    return error;
 }
 
 int mount_commit_folder(struct mount *mount)
 {
-    return mounted_files_each(mount->files, true, commit, NULL);
+    bool is_interrupted = false;
+    return mounted_files_each(mount->files, true, commit, &is_interrupted);
 }
 
 /* After a commit in the background. */

@@ -27,18 +27,23 @@ static int apply(fuse_req_t request, struct open_file *file, struct change *chan
     return error;
 }
 
-/* It waits for what was closed, and for who has all of a frame applied before the next commit, and can be interrupted
- * then. What was closed and is lost is told, but all else is committed. */
+int commit_for_request(fuse_req_t request, struct commits *commits, struct sfs_dataset *dataset)
+{
+    CHANGING(request);
+    struct mount *mount = mount_of(request);
+    loop_begin_wait(mount->loop);
+    int error = commits ? commits_now(commits, dataset) : mount_commit_folder(mount);
+    loop_end_wait(mount->loop);
+    return error;
+}
+
+/* It waits for what was closed, too. What was closed and is lost is told, but all else is committed. */
 static int commit(fuse_req_t request, struct commits *commits, struct sfs_dataset *dataset)
 {
     int lost = mount_apply_closed(request, commits);
     if (lost == -EINTR)
         return lost;
-    CHANGING(request);
-    const struct mount *mount = mount_of(request);
-    loop_begin_wait(mount->loop);
-    int error = commits_now(commits, dataset);
-    loop_end_wait(mount->loop);
+    int error = commit_for_request(request, commits, dataset);
     return error ? error : lost;
 }
 
@@ -82,14 +87,9 @@ void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fu
     struct mount *mount = mount_of(request);
     struct answer answer = {.kind = ANSWER_ERROR};
     const struct node *node = node_get(mount->nodes, inode_unpack(number).node);
-    struct commits *commits = mount_commits(mount, node);
-    if (mount->files && (!node || node->type == NODE_FOLDER)) {
-        int lost = mount_apply_closed(request, NULL);
-        answer.error = lost == -EINTR ? lost : mount_commit_folder(mount);
-        if (!answer.error)
-            answer.error = lost;
-    } else if (commits) {
+    bool is_of_folder = mount->files && (!node || node->type == NODE_FOLDER);
+    struct commits *commits = is_of_folder ? NULL : mount_commits(mount, node);
+    if (is_of_folder || commits)
         answer.error = commit(request, commits, NULL);
-    }
     notify_answer(mount->notify, request, &answer);
 }

@@ -85,7 +85,7 @@ int mount_destroy(struct mount *mount);
 struct commits *mount_commits(const struct mount *mount, const struct node *node);
 struct fresh *mount_fresh(const struct mount *mount, const struct node *node);
 
-/* Commits all that was written in the folder; the first error. */
+/* Commits all that was written in the folder; the first error. After -EINTR of a file (commits_now) no more are. */
 int mount_commit_folder(struct mount *mount);
 
 /* The same in the background, of what has changed, for a struct periodic: the argument is a struct mount. */

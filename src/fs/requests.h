@@ -46,6 +46,10 @@ void on_fallocate(fuse_req_t request, fuse_ino_t number, int mode, off_t offset,
 void on_fsync(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 void on_fsyncdir(fuse_req_t request, fuse_ino_t number, int data_only, struct fuse_file_info *info);
 
+/* As commits_now, for a request that waits for that, or (commits NULL) as mount_commit_folder: others are served
+ * meanwhile. It waits for who has all of a frame applied before the next commit, and can be interrupted then. */
+int commit_for_request(fuse_req_t request, struct commits *commits, struct sfs_dataset *dataset);
+
 /* ---- mkdir_rmdir_link.c ---- */
 
 void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t mode);

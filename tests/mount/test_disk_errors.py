@@ -682,10 +682,10 @@ def slow(tmp_path):
     disk.end()
 
 
-def create_on(disk, path):
+def create_on(disk, path, frames=2):
     """The disk has no links, without which no file is made there."""
     made = disk.path.parent / "made.h5"
-    subprocess.run([SPARSECTL, "create", made, "x", "--dims", "2,64,64", "--dtype", "uint16"], check=True)
+    subprocess.run([SPARSECTL, "create", made, "x", "--dims", f"{frames},64,64", "--dtype", "uint16"], check=True)
     shutil.copyfile(made, path)
 
 
@@ -755,6 +755,54 @@ def test_a_long_commit_does_not_hold_commits_of_other_files(mounts, tmp_path, as
         mount.unmount()
     finally:
         disk.let_go()
+        disk.end()
+
+
+def sync_folder(mount, i):
+    fd = os.open(mount / f"sub{i}", os.O_RDONLY | os.O_DIRECTORY)
+    return lambda: os.fsync(fd), fd
+
+
+def change(path):
+    with open(path, "r+b", buffering=0) as frame:
+        os.pwrite(frame.fileno(), b"abc", 0)
+        return os.pread(frame.fileno(), 4, 0)
+
+
+@pytest.mark.parametrize("begin", [sync_folder])
+def test_who_waits_for_a_long_commit_does_not_hold_others(mounts, tmp_path, begin):
+    """Many more do than there are threads: each is replaced by one, and another file is read and written meanwhile."""
+    many, folder = 12, tmp_path / "folder"
+    folder.mkdir()
+    for i in range(many):
+        (folder / f"sub{i}").mkdir()
+    disk = Failfs(folder / "slow", errno.EIO)
+    try:
+        create_on(disk, disk.path / "a.h5", many)
+        with h5py.File(folder / "b.h5", "w") as file:
+            file["d"] = np.zeros((2, 8, 16), "u1")
+        mount = mounts(folder, "default", "commit_interval=0", "threads=1")
+        with concurrent.futures.ThreadPoolExecutor(many + 1) as pool, disk.killed_on_error():
+            waits, fds = zip(*[begin(mount, i) for i in range(many)])
+            with open(mount / "slow/a.h5/x/frames/0.raw", "r+b", buffering=0) as frame:
+                frame.write(b"\1\2" * 4096)
+                os.fsync(frame.fileno())  # else it is left out at first
+                disk.hold("changes")
+                os.pwrite(frame.fileno(), b"\3\4" * 4096, 0)
+            tasks = pathlib.Path(f"/proc/{mount.process.pid}/task")
+            before = len(list(tasks.iterdir()))
+            waiting = [pool.submit(wait) for wait in waits]
+            disk.wait_for_held()
+            wait_until(lambda: len(list(tasks.iterdir())) >= before + many // 2)
+            assert pool.submit(change, mount / "b.h5/d/frames/1.raw").result(START_SECONDS) == b"abc\0"
+            assert not any(one.done() for one in waiting)
+            disk.let_go()
+            for one in waiting:
+                one.result(START_SECONDS)
+        for fd in fds:
+            os.close(fd)
+        mount.unmount()
+    finally:
         disk.end()
 
 
