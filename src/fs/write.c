@@ -167,7 +167,8 @@ void on_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n
         if (mount_apply_closed(request, commits) == -EINTR)
             answer.error = -EINTR;
         else
-            answer.error = commits_now(commits, file->views ? file->views->dataset : NULL);
+            answer.error =
+                commit_for_request(request, commits, file->views ? file->views->dataset : NULL);
     }
     /* Of a selection the kernel holds no pages. */
     uint64_t writer = is_selection ? 0 : number;

@@ -763,13 +763,18 @@ def sync_folder(mount, i):
     return lambda: os.fsync(fd), fd
 
 
+def write_synchronously(mount, i):
+    fd = os.open(mount / f"slow/a.h5/x/frames/{i}.raw", os.O_WRONLY | os.O_DSYNC)
+    return lambda: os.pwrite(fd, b"\5\6" * 64, 0), fd
+
+
 def change(path):
     with open(path, "r+b", buffering=0) as frame:
         os.pwrite(frame.fileno(), b"abc", 0)
         return os.pread(frame.fileno(), 4, 0)
 
 
-@pytest.mark.parametrize("begin", [sync_folder])
+@pytest.mark.parametrize("begin", [sync_folder, write_synchronously])
 def test_who_waits_for_a_long_commit_does_not_hold_others(mounts, tmp_path, begin):
     """Many more do than there are threads: each is replaced by one, and another file is read and written meanwhile."""
     many, folder = 12, tmp_path / "folder"
