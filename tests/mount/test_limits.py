@@ -1237,8 +1237,11 @@ def test_a_frame_of_many_chunks_does_not_hold_commits(mounts, tmp_path):
     assert (mount / "tiny/frames/0.raw").stat().st_blocks == 0
 
 
+SYNC = "import os, sys; fd = os.open(sys.argv[1], os.O_RDONLY); print('opens', flush=True); os.fsync(fd)"
+
+
 def test_a_frame_of_many_chunks_does_not_hold_commits_of_other_files(mounts, tmp_path):
-    """They are in their file in the background meanwhile."""
+    """They are in their file in the background meanwhile. Who waits for all of the folder's can be killed."""
     folder, side = tmp_path / "folder", 16000
     folder.mkdir()
     subprocess.run([BUILD / "sparsectl", "create", folder / "a.h5", "tiny", "--dtype", "uint8", "--dims",
@@ -1258,6 +1261,9 @@ def test_a_frame_of_many_chunks_does_not_hold_commits_of_other_files(mounts, tmp
             while (folder / "b.h5").read_bytes()[place:place + 128] != content:
                 assert rename.poll() is None
                 time.sleep(0.05)
+        with begin(SYNC, mount.root) as sync:
+            sync.kill()
+            assert sync.wait(START_SECONDS) == -signal.SIGKILL
         assert rename.poll() is None
         rename.kill()
 
