@@ -72,6 +72,7 @@ enum wanted { WANTS_NOTHING, WANTS_INSIDE, WANTS_ALL };
 
 /* The file that is used by a request on an inode, and how; file NULL: none. */
 struct used {
+    const struct mount *mount;
     struct mounted_file *file;
     uid_t user;
     bool opens;
@@ -84,8 +85,8 @@ static bool begin_of_kind(fuse_req_t request, enum request_kind kind, enum need 
     const struct node *node = wanted != WANTS_NOTHING ? node_of(request, number) : NULL;
     bool is_wanted =
         node && (!node_is_of_folder(node) || (wanted == WANTS_ALL && is_root_group(node)));
-    *used = (struct used){is_wanted ? node->mounted : NULL, fuse_req_ctx(request)->uid,
-                          need == NEEDS_TO_OPEN};
+    *used = (struct used){fuse_req_userdata(request), is_wanted ? node->mounted : NULL,
+                          fuse_req_ctx(request)->uid, need == NEEDS_TO_OPEN};
     int error = is_wanted ? use(request, kind, need, node) : 0;
     put_node(request, node);
     if (error)
@@ -122,8 +123,11 @@ static bool begin_change(fuse_req_t request, fuse_ino_t number, struct used *use
 /* The request may have been answered, and be gone. */
 static void end(const struct used *used)
 {
-    if (used->file)
-        (used->opens ? mounted_put_opened : mounted_put)(used->file, used->user);
+    if (!used->file)
+        return;
+    mount_begin_letting_go(used->mount);
+    (used->opens ? mounted_put_opened : mounted_put)(used->file, used->user);
+    mount_end_letting_go(used->mount);
 }
 
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)

@@ -159,3 +159,15 @@ int mount_destroy(struct mount *mount)
     pthread_mutex_destroy(&mount->committing_lock);
     return lost;
 }
+
+void mount_begin_letting_go(const struct mount *mount)
+{
+    if (mount->files && mount->loop)
+        loop_begin_wait(mount->loop);
+}
+
+void mount_end_letting_go(const struct mount *mount)
+{
+    if (mount->files && mount->loop)
+        loop_end_wait(mount->loop);
+}

@@ -79,6 +79,11 @@ int mount_create_of_folder(struct mount *mount, const struct options *options,
  * first error for which something that was written to files of a folder is lost. */
 int mount_destroy(struct mount *mount);
 
+/* Around what may let go of an HDF5 file of a folder: who does so last closes it, which commits it, however long that
+ * takes. Requests are read by others meanwhile (loop_begin_wait). */
+void mount_begin_letting_go(const struct mount *mount);
+void mount_end_letting_go(const struct mount *mount);
+
 /* ---- commit_files_of_folder.c ---- */
 
 /* Of the file that a node is in, which is used: NULL if it is not written, or node is NULL. */

@@ -217,10 +217,12 @@ void open_file_put(struct mount *mount, struct open_file *file)
         node_put_views(mount->nodes, file->node);
     if (file->directory)
         directory_close(mount, file->directory);
+    mount_begin_letting_go(mount);
     if (uses_file(file))
         mounted_put_more(file->node->mounted, file->user);
     if (file->node)
         node_put(mount->nodes, file->inode.node);
+    mount_end_letting_go(mount);
     if (file->fd >= 0)
         close(file->fd);
     if (file->counts_descriptor)

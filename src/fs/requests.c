@@ -56,7 +56,7 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 }
 
 /* The root is there for as long as the mount. */
-static void forget(struct mount *mount, fuse_ino_t number, uint64_t times)
+static void forget(const struct mount *mount, fuse_ino_t number, uint64_t times)
 {
     if (number != FUSE_ROOT_ID)
         node_forgotten(mount->nodes, inode_unpack(number).node, times);
@@ -64,14 +64,20 @@ static void forget(struct mount *mount, fuse_ino_t number, uint64_t times)
 
 static void on_forget(fuse_req_t request, fuse_ino_t number, uint64_t times)
 {
-    forget(mount_of(request), number, times);
+    const struct mount *mount = mount_of(request);
+    mount_begin_letting_go(mount);
+    forget(mount, number, times);
+    mount_end_letting_go(mount);
     fuse_reply_none(request);
 }
 
 static void on_forget_multi(fuse_req_t request, size_t n, struct fuse_forget_data *forgotten)
 {
+    const struct mount *mount = mount_of(request);
+    mount_begin_letting_go(mount);
     for (size_t i = 0; i < n; i++)
-        forget(mount_of(request), forgotten[i].ino, forgotten[i].nlookup);
+        forget(mount, forgotten[i].ino, forgotten[i].nlookup);
+    mount_end_letting_go(mount);
     fuse_reply_none(request);
 }
 
