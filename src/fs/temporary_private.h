@@ -12,6 +12,7 @@
 struct name {
     UT_hash_handle hh;
     struct temporary *file;
+    bool ends_handle;         /* when it is freed: the file has no other */
     const struct node *place; /* held */
     uint64_t object;          /* of the dataset: where the hash key begins */
     uint64_t directory;
@@ -27,10 +28,10 @@ struct temporary {
     unsigned users;                /* its name is one */
     /* Never changed: */
     uint64_t number;
-    const struct node *home;  /* by which it was made; held */
-    uid_t user;               /* by whom; it counts for him (folder_open_files.h) */
-    pthread_mutex_t lock;     /* guards what follows */
-    bool becomes;             /* a frame, which may take long: bytes and n stay as they are */
+    const struct node *home; /* by which it was made; held */
+    uid_t user;           /* by whom; while it has a name it counts for him (folder_open_files.h) */
+    pthread_mutex_t lock; /* guards what follows */
+    bool becomes;         /* a frame, which may take long: bytes and n stay as they are */
     pthread_cond_t no_longer; /* `becomes` */
     char *bytes;
     size_t n, room;

@@ -77,11 +77,13 @@ static int add_name(struct temporaries *temporaries, struct temporary *temporary
     return 0;
 }
 
-/* The file has no name any more. Returns the one that it had, for free_name. */
+/* The file has no name any more. Returns the one that it had, for free_name, before which the file
+ * is not put. */
 static struct name *end_name(struct temporaries *temporaries, struct temporary *temporary)
 {
     struct name *name = temporary->name;
     HASH_DELETE(hh, temporaries->names, name);
+    name->ends_handle = true;
     temporary->name = NULL;
     DL_DELETE(temporaries->list, temporary);
     atomic_fetch_sub(&temporaries->n, 1);
@@ -89,11 +91,15 @@ static struct name *end_name(struct temporaries *temporaries, struct temporary *
     return name;
 }
 
-/* One that was a file's; without the lock. */
+/* One that was a file's; without the lock. A file without a name does not count for its maker: who still has it
+ * open has a handle of his own, and may be somebody else. */
 static void free_name(struct temporaries *temporaries, struct name *name)
 {
-    if (name)
-        node_put(temporaries->nodes, name->place->number);
+    if (!name)
+        return;
+    if (name->ends_handle)
+        mounted_put_more(name->file->home->mounted, name->file->user);
+    node_put(temporaries->nodes, name->place->number);
     free(name);
 }
 
@@ -105,12 +111,11 @@ static void destroy_lock(struct temporary *temporary)
     pthread_mutex_destroy(&temporary->lock);
 }
 
-/* Frees a file that is unused and in no table. */
+/* Frees a file that is unused, without a name, and in no table. */
 static void destroy(struct temporaries *temporaries, struct temporary *temporary)
 {
     if (temporary->has_become)
         node_put(temporaries->nodes, temporary->became.node);
-    mounted_put_more(temporary->home->mounted, temporary->user);
     node_put(temporaries->nodes, temporary->home->number);
     destroy_lock(temporary);
     free(temporary->bytes);
@@ -150,6 +155,8 @@ void temporaries_destroy(struct temporaries *temporaries)
     HASH_CLEAR(hh, temporaries->names);
     HASH_ITER (hh_number, temporaries->by_number, temporary, next) {
         HASH_DELETE(hh_number, temporaries->by_number, temporary);
+        if (temporary->name)
+            temporary->name->ends_handle = true;
         free_name(temporaries, temporary->name);
         destroy(temporaries, temporary);
     }

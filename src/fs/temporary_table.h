@@ -23,8 +23,9 @@ struct staging_limit;
 struct temporaries;
 struct temporary;
 
-/* label: of the HDF5 file or the folder, for messages. label and limit must outlive the table. The files are
- * handles of the HDF5 file that they are in, of those who made them (folder_open_files.h). */
+/* label: of the HDF5 file or the folder, for messages. label and limit must outlive the table. Files with
+ * names are handles of the HDF5 file that they are in, of those who made them (folder_open_files.h); others are used
+ * only by what is a handle itself, or while it is in use. */
 int temporaries_create(struct nodes *nodes, const char *label, struct staging_limit *limit,
                        struct temporaries **temporaries);
 

@@ -445,6 +445,37 @@ def test_nobody_keeps_others_from_all_files(mounts, openers, folder, leaves):
     opened.pop().close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
+@pytest.mark.parametrize("end", ["becomes a frame", "is removed", "is replaced"])
+def test_who_reads_a_temporary_file_keeps_its_maker_from_none(mounts, openers, folder, end):
+    """It counts for who made it as long as it has a name; then for those who have it open."""
+    maker, reader = 61231, 61232
+    for i in range(3):
+        make_dense(folder / f"{i}.h5", 1).chmod(0o666)
+    let_in(folder)
+    mount = mounts(folder, "default", "max_open=1", "allow_other", expect_log=True)
+    openers(maker, mount, [0], name="x.tmp", flags=os.O_RDWR | os.O_CREAT).close()
+    temporary = mount / "0.h5/data/frames/x.tmp"
+    temporary.write_bytes(value_of(5))
+    reading = openers(reader, mount, [0], name="x.tmp")
+    assert (reading.opened, reading.errno) == (1, 0)
+    refused = openers(maker, mount, [1])
+    assert (refused.opened, refused.errno) == (0, errno.ENFILE)
+    if end == "becomes a frame":
+        temporary.rename(temporary.with_name("0.raw"))
+        assert frame(mount, "0.h5") == value_of(5)
+    elif end == "is removed":
+        temporary.unlink()
+    else:
+        other = temporary.with_name("y.tmp")
+        other.write_bytes(b"of root")
+        other.rename(temporary)
+    makers = openers(maker, mount, [1])
+    assert (makers.opened, makers.errno) == (1, 0)
+    refused = openers(reader, mount, [2])
+    assert (refused.opened, refused.errno) == (0, errno.ENFILE)
+
+
 ASK = """
 import os, sys
 print("asks", flush=True)
