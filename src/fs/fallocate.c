@@ -50,7 +50,8 @@ static int allocate_matrix(struct mount *mount, struct open_file *file, int mode
     if (error || mode != 0 || end <= size)
         return error;
     open_file_note_collected(mount, file, change);
-    return matrix_resize(mount->matrices, file->matrix, &(struct matrix_part){kind, file}, end);
+    return matrix_resize(mount->matrices, file->matrix,
+                         &(struct matrix_part){kind, file, file->user}, end);
 }
 
 /* The same for a view that collects another program's file. */

@@ -148,7 +148,7 @@ static void matrix_changed(struct mount *mount, const struct open_file *file, ui
 
 int open_file_take(struct mount *mount, struct open_file *file, enum matrix_close how)
 {
-    const struct matrix_part of = {inode_view(file->inode), file};
+    const struct matrix_part of = {inode_view(file->inode), file, file->user};
     enum matrix_change what;
     matrix_begin_taking(file->matrix);
     uint64_t frames = views_frames(file->views);
@@ -164,7 +164,7 @@ static void end_matrix(struct mount *mount, struct open_file *file)
 {
     FINISHING(mount);
     (void)open_file_take(mount, file, MATRIX_ENDED);
-    matrix_end(mount->matrices, file->matrix);
+    matrix_end(mount->matrices, file->matrix, file->user);
 }
 
 /* What is replaced as a whole is restored then. */
@@ -326,7 +326,7 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
                                                                  file->inode.frame, &file->fresh)
                         : 0;
     if (!error && view_is_csr(kind))
-        return matrix_begin(mount->matrices, file->node, file->user, &file->matrix);
+        return matrix_begin(mount->matrices, file->node, &file->matrix);
     return error
                ? error
                : staging_begin(mount->staging, file->node, kind, file->inode.frame, &file->staged);

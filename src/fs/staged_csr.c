@@ -29,11 +29,13 @@ struct matrix {
     UT_hash_handle hh;
     uint64_t object; /* of the dataset */
     unsigned users;  /* while something waits one more */
+    unsigned opens;  /* of these, those who have a file of it open, and with it the HDF5 file */
     bool waits;
+    bool is_handle; /* it waits, and nobody has it open: then it counts (folder_open_files.h) */
+    uid_t user;     /* for whom: who has written last */
     /* Never changed; held: */
     const struct node *node;
     struct views *views;
-    uid_t user;             /* for whom it was begun, and counts (folder_open_files.h) */
     pthread_mutex_t taking; /* taken before the next one */
     pthread_mutex_t lock;   /* guards the parts, also while they are taken */
     struct part part[VIEW_CSR_PARTS];
@@ -69,18 +71,14 @@ static struct part *part_of(struct matrix *matrix, enum view_kind view)
 
 /* ---- The table ---- */
 
-static int add(struct matrices *matrices, const struct node *node, uid_t user, struct matrix **out)
+static int add(struct matrices *matrices, const struct node *node, struct matrix **out)
 {
     struct matrix *matrix = calloc(1, sizeof(*matrix));
     int error = matrix ? node_get_views(matrices->nodes, node, &matrix->views) : -ENOMEM;
     if (error)
         goto failed;
-    error = mounted_use_more(node->mounted, user);
-    if (error)
-        goto no_handle;
     matrix->node = node;
     matrix->object = node->object;
-    matrix->user = user;
     HASH_ADD(hh, matrices->table, object, sizeof(matrix->object), matrix);
     if (hash_failed()) {
         error = -ENOMEM;
@@ -94,29 +92,47 @@ static int add(struct matrices *matrices, const struct node *node, uid_t user, s
     return 0;
 
 no_place:
-    mounted_put_more(node->mounted, user);
-no_handle:
     node_put_views(matrices->nodes, node);
 failed:
     free(matrix);
     return error;
 }
 
-int matrix_begin(struct matrices *matrices, const struct node *node, uid_t user,
-                 struct matrix **out)
+/* Of what waits, for somebody who uses the HDF5 file. The lock of the table is held. */
+static void end_handle(struct matrix *matrix)
+{
+    if (matrix->is_handle)
+        mounted_put_more(matrix->node->mounted, matrix->user);
+    matrix->is_handle = false;
+}
+
+/* The same. He has a handle already: one more of his there is always memory for. */
+static void begin_handle(struct matrix *matrix, uid_t user)
+{
+    if (mounted_use_more(matrix->node->mounted, matrix->user) != 0) {
+        matrix->user = user;
+        (void)mounted_use_more(matrix->node->mounted, user);
+    }
+    matrix->is_handle = true;
+}
+
+int matrix_begin(struct matrices *matrices, const struct node *node, struct matrix **out)
 {
     int error = 0;
     pthread_mutex_lock(&matrices->lock);
     HASH_FIND(hh, matrices->table, &node->object, sizeof(node->object), *out);
     if (!*out)
-        error = add(matrices, node, user, out);
-    if (!error)
+        error = add(matrices, node, out);
+    if (!error) {
         (*out)->users++;
+        (*out)->opens++;
+        end_handle(*out);
+    }
     pthread_mutex_unlock(&matrices->lock);
     return error;
 }
 
-/* For callers that only read; NULL: there is none. Given back by matrix_end. */
+/* For callers that only read; NULL: there is none. Given back by put_matrix. */
 static struct matrix *look(struct matrices *matrices, const struct node *node)
 {
     struct matrix *matrix;
@@ -142,28 +158,44 @@ static void destroy(struct matrices *matrices, struct matrix *matrix)
         free_part(matrices, &matrix->part[i]);
     pthread_mutex_destroy(&matrix->lock);
     pthread_mutex_destroy(&matrix->taking);
-    struct mounted_file *mounted = matrix->node->mounted;
     node_put_views(matrices->nodes, matrix->node);
-    mounted_put_more(mounted, matrix->user);
+    end_handle(matrix);
     node_put(matrices->nodes, matrix->node->number);
     free(matrix);
 }
 
-void matrix_end(struct matrices *matrices, struct matrix *matrix)
+/* The lock of the table is held. Whether it is to be destroyed. */
+static bool end_use(struct matrices *matrices, struct matrix *matrix)
+{
+    if (--matrix->users > 0)
+        return false;
+    HASH_DEL(matrices->table, matrix);
+    atomic_fetch_sub(&matrices->n, 1);
+    return true;
+}
+
+static void put_matrix(struct matrices *matrices, struct matrix *matrix)
 {
     pthread_mutex_lock(&matrices->lock);
-    bool is_last = --matrix->users == 0;
-    if (is_last) {
-        HASH_DEL(matrices->table, matrix);
-        atomic_fetch_sub(&matrices->n, 1);
-    }
+    bool is_last = end_use(matrices, matrix);
     pthread_mutex_unlock(&matrices->lock);
     if (is_last)
         destroy(matrices, matrix);
 }
 
-/* After a change of what waits, by a user. The matrix's lock is held. */
-static void note(struct matrices *matrices, struct matrix *matrix)
+void matrix_end(struct matrices *matrices, struct matrix *matrix, uid_t user)
+{
+    pthread_mutex_lock(&matrices->lock);
+    if (--matrix->opens == 0 && matrix->waits)
+        begin_handle(matrix, user);
+    bool is_last = end_use(matrices, matrix);
+    pthread_mutex_unlock(&matrices->lock);
+    if (is_last)
+        destroy(matrices, matrix);
+}
+
+/* After a change of what waits, by who has it open: user is who has written last. The matrix's lock is held. */
+static void note(struct matrices *matrices, struct matrix *matrix, uid_t user)
 {
     bool waits = false;
     for (int i = 0; i < VIEW_CSR_PARTS; i++)
@@ -172,6 +204,7 @@ static void note(struct matrices *matrices, struct matrix *matrix)
     matrix->users += waits && !matrix->waits ? 1 : 0;
     matrix->users -= !waits && matrix->waits ? 1 : 0;
     matrix->waits = waits;
+    matrix->user = user;
     pthread_mutex_unlock(&matrices->lock);
 }
 
@@ -179,7 +212,7 @@ static void forget_all(struct matrices *matrices, struct matrix *matrix)
 {
     for (int i = 0; i < VIEW_CSR_PARTS; i++)
         free_part(matrices, &matrix->part[i]);
-    note(matrices, matrix);
+    note(matrices, matrix, matrix->user);
 }
 
 static void tell_of_loss(const struct matrix *matrix)
@@ -248,7 +281,7 @@ static int end_change(struct matrices *matrices, struct matrix *matrix,
     part->is_written = !error;
     part->is_paused = false;
     part->by = of->by;
-    note(matrices, matrix);
+    note(matrices, matrix, error ? matrix->user : of->user);
     return error;
 }
 
@@ -391,7 +424,7 @@ static void end_look(struct matrices *matrices, struct matrix *matrix)
     if (!matrix)
         return;
     pthread_mutex_unlock(&matrix->lock);
-    matrix_end(matrices, matrix);
+    put_matrix(matrices, matrix);
 }
 
 bool matrix_size(struct matrices *matrices, const struct node *node, enum view_kind view,

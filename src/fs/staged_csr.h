@@ -26,15 +26,17 @@ int matrices_create(struct nodes *nodes, struct staging_limit *limit, struct mat
 /* Says in the log what is lost. Nobody uses any; their HDF5 files are open still. NULL is fine. */
 void matrices_destroy(struct matrices *matrices);
 
-/* Somebody opens such a file for writing, until matrix_end, before which he takes what it holds. */
-int matrix_begin(struct matrices *matrices, const struct node *node, uid_t user,
-                 struct matrix **matrix);
-void matrix_end(struct matrices *matrices, struct matrix *matrix);
+/* Somebody opens such a file for writing, until matrix_end, before which he takes what it holds. The HDF5 file is in
+ * use for as long, by a handle of that user's or a request of his that may make some (folder_open_files.h). What waits
+ * then, and nobody has open, is a handle of who has written last. */
+int matrix_begin(struct matrices *matrices, const struct node *node, struct matrix **matrix);
+void matrix_end(struct matrices *matrices, struct matrix *matrix, uid_t user);
 
 /* A file of it, and who writes or closes it. */
 struct matrix_part {
     enum view_kind view;
     const struct open_file *by;
+    uid_t user;
 };
 
 /* Writes, or sets the size, of what waits of a file; a file of which nothing waits begins with what it

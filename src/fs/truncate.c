@@ -36,12 +36,12 @@ static int truncate_matrix(struct mount *mount, const struct node *node,
     int error = node_get_views(mount->nodes, node, &now.views);
     if (error)
         return error;
-    error = file ? 0 : matrix_begin(mount->matrices, node, truncation->user, &now.matrix);
+    error = file ? 0 : matrix_begin(mount->matrices, node, &now.matrix);
     struct matrix *matrix = file ? file->matrix : now.matrix;
     if (!error) {
         *change = change_of_frames(node, inode.frame, inode.frame);
         change->views = 1u << inode_view(inode);
-        const struct matrix_part part = {inode_view(inode), file ? file : &now};
+        const struct matrix_part part = {inode_view(inode), file ? file : &now, truncation->user};
         error = matrix_resize(mount->matrices, matrix, &part, truncation->size);
     }
     if (!error && file && truncation->size > 0)
@@ -49,7 +49,7 @@ static int truncate_matrix(struct mount *mount, const struct node *node,
     if (!error && !file)
         error = open_file_take(mount, &now, MATRIX_CLOSED);
     if (now.matrix)
-        matrix_end(mount->matrices, now.matrix);
+        matrix_end(mount->matrices, now.matrix, truncation->user);
     node_put_views(mount->nodes, node);
     return error;
 }

@@ -26,7 +26,7 @@ static int write_staged(struct mount *mount, struct open_file *file, const struc
 static int write_matrix(struct mount *mount, struct open_file *file, const struct view_bytes *bytes,
                         struct change *change)
 {
-    const struct matrix_part part = {inode_view(file->inode), file};
+    const struct matrix_part part = {inode_view(file->inode), file, file->user};
     int error = matrix_write(mount->matrices, file->matrix, &part, bytes);
     open_file_note_collected(mount, file, change);
     return error;

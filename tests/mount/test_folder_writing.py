@@ -476,6 +476,50 @@ def test_who_reads_a_temporary_file_keeps_its_maker_from_none(mounts, openers, f
     assert (refused.opened, refused.errno) == (0, errno.ENFILE)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
+def test_who_opens_files_of_csr_keeps_nobody_else_from_files(mounts, openers, folder):
+    """What waits there counts for who has written last, and only while nobody has any of them open."""
+    one, other = 61231, 61232
+    for i in range(4):
+        make_sparse(folder / f"{i}.h5").chmod(0o666)
+    let_in(folder)
+    mount = mounts(folder, "default", "max_open=1", "allow_other", expect_log=True)
+
+    def opens(user, i, what="indptr", flags=os.O_RDWR):
+        opener = openers(user, mount, [i], name=f"../csr/{what}.raw", flags=flags)
+        assert opener.opened == 1 or opener.errno == errno.ENFILE
+        return opener if opener.opened else None
+
+    def may_open(user, i):
+        opener = opens(user, i)
+        if opener:
+            opener.close()
+        return opener is not None
+
+    def overwrites(user, what):
+        opener = opens(user, 0, what, os.O_WRONLY | os.O_TRUNC)
+        assert opener
+        opener.close()
+
+    begins, follows = opens(one, 0), opens(other, 0, "data")
+    assert begins and follows and not may_open(one, 1)
+    begins.close()
+    wait_until(lambda: may_open(one, 1))
+    assert not may_open(other, 2)
+    overwrites(one, "indptr")
+    wait_until(lambda: may_open(one, 1))
+    follows.close()  # who has written nothing
+    wait_until(lambda: may_open(other, 2))
+    assert not may_open(one, 1)
+    overwrites(other, "data")
+    wait_until(lambda: may_open(one, 1))
+    assert not may_open(other, 2)
+    for what in ("indptr", "indices", "data"):  # nothing waits any more
+        array = np.zeros(FRAMES + 1 if what == "indptr" else 0, "<i8")
+        (mount / f"0.h5/data/csr/{what}.raw").write_bytes(array.tobytes())
+    wait_until(lambda: may_open(one, 1) and may_open(other, 2))
+
+
 ASK = """
 import os, sys
 print("asks", flush=True)
