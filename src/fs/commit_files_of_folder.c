@@ -153,8 +153,30 @@ static int commit_in_background(void *context, struct mounted_file *file)
     return 0;
 }
 
-/* A file that is being closed is committed by that. */
-void mount_commit_regularly(void *mount)
+static int look_whether_gone(void *context, struct mounted_file *file)
 {
-    (void)mounted_files_each(((struct mount *)mount)->files, false, commit_in_background, mount);
+    struct stat st;
+    (void)context;
+    if (sfs_stat(file->file, &st) == 0 && st.st_nlink == 0) {
+        atomic_store(&file->is_gone, true);
+        mounted_outdate(file);
+    }
+    return 0;
+}
+
+/* They keep HDF5 files open that nobody finds any more, for those who made them. */
+static void lose_temporaries(struct mount *mount)
+{
+    if (!temporaries_have_names(mount->temporaries))
+        return;
+    (void)mounted_files_each(mount->files, false, look_whether_gone, NULL);
+    temporaries_lose(mount->temporaries);
+}
+
+/* A file that is being closed is committed by that. */
+void mount_commit_regularly(void *context)
+{
+    struct mount *mount = context;
+    (void)mounted_files_each(mount->files, false, commit_in_background, mount);
+    lose_temporaries(mount);
 }

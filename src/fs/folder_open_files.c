@@ -105,6 +105,7 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
     atomic_init(&file->is_read_only, false);
     atomic_init(&file->keeps_top, false);
     atomic_init(&file->is_committed, false);
+    atomic_init(&file->is_gone, false);
     atomic_init(&file->keeps_objects, false);
     atomic_init(&file->written, 0);
     atomic_init(&file->told, 0);

@@ -55,6 +55,7 @@ struct mounted_file {
     atomic_bool keeps_top;     /* the mount holds the node of its root group, */
     uint32_t top;              /* which is this one: there is something to commit */
     atomic_bool is_committed;  /* by a thread of its own (commit_files_of_folder.c) */
+    atomic_bool is_gone;       /* it was removed or replaced: its last name in the file system */
     atomic_bool keeps_objects; /* objects of it are kept (node.h) */
     _Atomic uint64_t written;  /* when elements of it were, in this mount: Unix time in ns; or 0 */
     _Atomic uid_t changer;     /* who changed it last, in this mount; or MOUNTED_NOBODY */

@@ -204,6 +204,25 @@ size_t nodes_count(struct nodes *nodes)
     return n;
 }
 
+/* By a node that was removed none below it is found, but the kernel may know one. The lock must be held. */
+static bool can_be_reached(const struct entry_of_node *entry)
+{
+    while (entry && !entry->is_removed && entry->lookups == 0)
+        entry = (const struct entry_of_node *)entry->node.parent;
+    return !entry || !entry->is_removed;
+}
+
+bool node_can_be_reached(struct nodes *nodes, const struct node *node)
+{
+    const struct entry_of_node *entry = (const struct entry_of_node *)node, *same;
+    pthread_mutex_lock(&nodes->lock);
+    bool can = can_be_reached(entry);
+    for (same = entry->object ? entry->object->nodes : NULL; same && !can; same = same->next_same)
+        can = can_be_reached(same);
+    pthread_mutex_unlock(&nodes->lock);
+    return can;
+}
+
 void node_keep_object(struct nodes *nodes, const struct node *node)
 {
     struct entry_of_node *entry = (struct entry_of_node *)node;

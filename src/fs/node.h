@@ -160,6 +160,10 @@ void node_put(struct nodes *nodes, uint32_t number);
 void node_looked_up(struct nodes *nodes, uint32_t number, uint64_t times);
 void node_forgotten(struct nodes *nodes, uint32_t number, uint64_t times);
 
+/* Whether a request may come to a node that is held, or to another hard link to its object: by its path, or by an inode
+ * of it, or of a group above it, that the kernel knows. If not, then never again. */
+bool node_can_be_reached(struct nodes *nodes, const struct node *node);
+
 /* The object of a node keeps its number: in a folder as long as the root group of its file is in
  * the table. */
 void node_keep_object(struct nodes *nodes, const struct node *node);

@@ -12,6 +12,7 @@
 struct name {
     UT_hash_handle hh;
     struct temporary *file;
+    struct name *next_lost;   /* of those that are lost together, which log_lost is told */
     bool ends_handle;         /* when it is freed: the file has no other */
     const struct node *place; /* held */
     uint64_t object;          /* of the dataset: where the hash key begins */

@@ -122,26 +122,29 @@ static void destroy(struct temporaries *temporaries, struct temporary *temporary
     free(temporary);
 }
 
-static void log_lost(struct temporaries *temporaries)
+/* In `with`; without the lock. */
+static void log_lost(const struct temporaries *temporaries, const struct name *lost,
+                     const char *with)
 {
-    const struct temporary *temporary;
     char *names = NULL;
     size_t size, n = 0;
-    FILE *out = temporaries->list ? open_memstream(&names, &size) : NULL;
+    FILE *out = lost ? open_memstream(&names, &size) : NULL;
     if (!out)
         return;
-    DL_FOREACH (temporaries->list, temporary) {
-        char *path = n < NAMED_IN_LOG ? node_path(temporary->name->place) : NULL;
-        if (n < NAMED_IN_LOG)
-            fprintf(out, "%s%s%s: %s (%zu bytes)", n ? ", " : "",
-                    temporary->name->place->mounted->path, path ? path : "", temporary->name->name,
-                    temporary->n);
+    for (; lost; lost = lost->next_lost, n++) {
+        if (n >= NAMED_IN_LOG)
+            continue;
+        char *path = node_path(lost->place);
+        pthread_mutex_lock(&lost->file->lock);
+        size_t bytes = lost->file->n;
+        pthread_mutex_unlock(&lost->file->lock);
+        fprintf(out, "%s%s%s: %s (%zu bytes)", n ? ", " : "", lost->place->mounted->path,
+                path ? path : "", lost->name, bytes);
         free(path);
-        n++;
     }
     if (fclose(out) == 0)
-        log_warning("%s: lost with the mount: %zu temporary file%s, renamed to no frame: %s%s",
-                    temporaries->label, n, n == 1 ? "" : "s", names,
+        log_warning("%s: lost with %s: %zu temporary file%s, renamed to no frame: %s%s",
+                    temporaries->label, with, n, n == 1 ? "" : "s", names,
                     n > NAMED_IN_LOG ? ", ..." : "");
     free(names);
 }
@@ -151,7 +154,12 @@ void temporaries_destroy(struct temporaries *temporaries)
     if (!temporaries)
         return;
     struct temporary *temporary, *next;
-    log_lost(temporaries);
+    struct name *lost = NULL, **last = &lost;
+    DL_FOREACH (temporaries->list, temporary) {
+        *last = temporary->name;
+        last = &temporary->name->next_lost;
+    }
+    log_lost(temporaries, lost, "the mount");
     HASH_CLEAR(hh, temporaries->names);
     HASH_ITER (hh_number, temporaries->by_number, temporary, next) {
         HASH_DELETE(hh_number, temporaries->by_number, temporary);
@@ -332,6 +340,52 @@ int temporary_unlink(struct temporaries *temporaries, struct temporary_place pla
     free_name(temporaries, name);
     temporary_put(temporaries, temporary);
     return error;
+}
+
+/* The lock must be held. */
+static bool can_be_reached(const struct temporaries *temporaries, const struct name *name)
+{
+    return !atomic_load(&name->place->mounted->is_gone) &&
+           node_can_be_reached(temporaries->nodes, name->place);
+}
+
+/* The names that are lost, in the order of their files, each of which is used once more. */
+static struct name *take_lost(struct temporaries *temporaries)
+{
+    struct temporary *temporary, *next;
+    struct name *lost = NULL, **last = &lost;
+    const struct node *place = NULL; /* most are where the one before is */
+    bool is_lost = false;
+    pthread_mutex_lock(&temporaries->lock);
+    DL_FOREACH_SAFE (temporaries->list, temporary, next) {
+        if (temporary->name->place != place)
+            is_lost = !can_be_reached(temporaries, temporary->name);
+        place = temporary->name->place;
+        if (!is_lost)
+            continue;
+        temporary->users++;
+        *last = end_name(temporaries, temporary);
+        last = &(*last)->next_lost;
+    }
+    pthread_mutex_unlock(&temporaries->lock);
+    return lost;
+}
+
+bool temporaries_have_names(const struct temporaries *temporaries)
+{
+    return temporaries && atomic_load(&temporaries->n) > 0;
+}
+
+void temporaries_lose(struct temporaries *temporaries)
+{
+    struct name *lost = take_lost(temporaries), *next;
+    log_lost(temporaries, lost, "HDF5 files that were removed, replaced or renamed");
+    for (; lost; lost = next) {
+        struct temporary *temporary = lost->file;
+        next = lost->next_lost;
+        free_name(temporaries, lost);
+        temporary_put(temporaries, temporary);
+    }
 }
 
 /* The file gets the name, of which it had *old before, and *other, to be put by the caller, had

@@ -32,6 +32,14 @@ int temporaries_create(struct nodes *nodes, const char *label, struct staging_li
 /* Says in the log what is lost. Nobody uses any file any more. NULL is fine. */
 void temporaries_destroy(struct temporaries *temporaries);
 
+/* Whether any has a name. NULL is fine. */
+bool temporaries_have_names(const struct temporaries *temporaries);
+
+/* Of an HDF5 file of a folder that was removed or replaced (is_gone), or by whose name no request reaches it any more
+ * (node_can_be_reached): nothing of them can come to be a frame, and nobody could remove them. They lose their names,
+ * which the log says; who has one open goes on with that. */
+void temporaries_lose(struct temporaries *temporaries);
+
 /* A directory of a dataset, whose node is held. */
 struct temporary_place {
     const struct node *node;

@@ -520,6 +520,62 @@ def test_who_opens_files_of_csr_keeps_nobody_else_from_files(mounts, openers, fo
     wait_until(lambda: may_open(one, 1) and may_open(other, 2))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
+@pytest.mark.parametrize("how", ["removed", "replaced", "renamed"])
+def test_temporary_files_in_a_file_that_is_gone(mounts, openers, folder, how):
+    """Nobody could remove them: they are lost, and keep nobody from other files. Who has one open reads on; after
+    him the file is closed."""
+    maker = 61231
+    for i in range(3):
+        make_dense(folder / f"{i}.h5", 1).chmod(0o666)
+    let_in(folder)
+    mount = mounts(folder, "default", "max_open=1", "commit_interval=1", "allow_other", expect_log=True)
+    openers(maker, mount, [0], name="x.tmp", flags=os.O_RDWR | os.O_CREAT).close()
+    temporary = mount / "0.h5/data/frames/x.tmp"
+    temporary.write_bytes(value_of(5))
+
+    def may_open():
+        opener = openers(maker, mount, [1])
+        opener.close()
+        assert opener.opened == 1 or opener.errno == errno.ENFILE
+        return opener.opened == 1
+
+    assert not may_open()
+    with open(temporary, "rb", buffering=0) as reading:
+        if how == "removed":
+            (folder / "0.h5").unlink()
+        elif how == "replaced":
+            (folder / "2.h5").rename(folder / "0.h5")
+        if how != "renamed":
+            wait_until(may_open)
+        assert reading.read(1000) == value_of(5)
+    if how == "renamed":
+        (folder / "0.h5").rename(folder / "other.h5")
+        wait_until(lambda: not temporary.exists())  # which the kernel has to hear before it forgets what was there
+        wait_until(may_open)
+    assert "renamed: 1 temporary file, renamed to no frame: 0.h5/data: x.tmp (512 bytes)" in mount.log()
+    wait_until(lambda: not temporary.exists() and not [
+        fd for fd in pathlib.Path(f"/proc/{mount.process.pid}/fd").iterdir()
+        if os.path.realpath(fd).endswith("0.h5 (deleted)")])
+
+
+def test_temporary_files_in_a_file_that_is_renamed(mounts, folder):
+    """Who has their directory goes on."""
+    make_dense(folder / "a.h5", 1)
+    mount = mounts(folder, "default", "commit_interval=1", expect_log=True)
+    temporary = mount / "a.h5/data/frames/x.tmp"
+    temporary.write_bytes(value_of(5))
+    at = os.open(temporary.parent, os.O_PATH)
+    (folder / "a.h5").rename(folder / "b.h5")
+    wait_until(lambda: not temporary.exists())
+    time.sleep(2.5)  # it is looked for what is lost
+    os.rename("x.tmp", "0.raw", src_dir_fd=at, dst_dir_fd=at)
+    os.close(at)
+    assert "lost" not in mount.log()
+    wait_until(lambda: can(frame, mount, "b.h5"))
+    assert frame(mount, "b.h5") == value_of(5)
+
+
 ASK = """
 import os, sys
 print("asks", flush=True)
