@@ -883,6 +883,45 @@ assert not os.stat(f"{root}/closed/mine.h5/data/frames/0.raw").st_mode & 0o222
     assert dense_frames(folder / "mine.h5")[0].tobytes() == b"ab" * 256
 
 
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory):
+    """A folder that no test changes, of files of a while ago that can only be read, and others: what libhdf5 says of
+    such ones is kept, and that they cannot be opened."""
+    path = tmp_path_factory.mktemp("settled")
+    for name, strategy in ("paged", h5py.h5f.FSPACE_STRATEGY_PAGE), ("persistent", h5py.h5f.FSPACE_STRATEGY_FSM_AGGR):
+        creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+        creation.set_file_space_strategy(strategy, True, 1)
+        with h5py.File(h5py.h5f.create(bytes(path / f"{name}.h5"), fcpl=creation)) as f:
+            f["contiguous"] = np.full((FRAMES, SIDE, SIDE), 3, "<u2")
+            f["contiguous"].attrs.update({f"number{i}": i for i in range(2)})
+            f.create_dataset("data", data=f["contiguous"], chunks=(1, SIDE, SIDE))
+            f["text"] = ["some", "words"]
+    make_dense(path / "other.h5")
+    changed = max(p.stat().st_ctime for p in path.iterdir())
+    wait_until(lambda: time.time() > changed + 4)
+    return path
+
+
+@pytest.mark.parametrize("name", ["paged.h5", "persistent.h5"])
+def test_what_can_only_be_read_is_closed_and_opened_again(mounts, settled, name):
+    """It stays so, and all of it can be read."""
+    before = (settled / name).read_bytes()
+    mount = mounts(settled, "default", "max_open=1", expect_log=True)
+    for i in range(2):
+        assert os.listdir(mount / name) and frame(mount, "other.h5") == bytes(2 * SIDE * SIDE)
+        assert os.getxattr(mount / name / "contiguous", f"user.number{i}") == str(i).encode()
+        assert "words" in (mount / name / "text/value.txt").read_text()
+        assert refusal(os.mkdir, mount / name / "group") == errno.EROFS
+        for dataset in "contiguous", "data":
+            view = mount / name / dataset / "frames/1.raw"
+            assert refusal(view.write_bytes, value_of(i)) in REFUSED
+            assert view.read_bytes() == value_of(2)
+        sync(mount / name)
+    mount.unmount()
+    assert "can only be read" in mount.log() and "nothing can be changed" not in mount.log()
+    assert (settled / name).read_bytes() == before
+
+
 def test_modes(mounts, folder):
     """Write bits are shown of what can be written."""
     make_dense(folder / "a.h5").chmod(0o640)

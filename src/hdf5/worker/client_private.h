@@ -156,7 +156,8 @@ void client_note_answer(const struct client *client, enum worker_call call,
                         const struct wire *request, const struct cursor *results);
 void client_forget_answers(const struct client *client);
 
-/* The root of the file, in client->root, as it was said when the file was opened before; false: it was not. */
+/* The root of the file, in client->root, as it was said when the file was opened before, as now for writing or only for
+ * reading; false: it was not. */
 bool client_knows_root(struct client *client);
 void client_note_root(const struct client *client);
 

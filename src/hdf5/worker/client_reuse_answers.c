@@ -48,12 +48,19 @@ void client_ask_anew(struct client *client, bool anew)
     client->asks_anew = anew;
 }
 
+/* Some files can be read, and not written: that one was opened for reading says nothing of writing. */
+static void ask_for_root(const struct client *client, struct wire *request)
+{
+    client_request(request, WORKER_OPEN);
+    wire_uint(request, client->transaction != NULL);
+}
+
 /* The root as it was said when the file was opened before. */
 bool client_knows_root(struct client *client)
 {
     struct answers_of of;
     struct wire request;
-    client_request(&request, WORKER_OPEN);
+    ask_for_root(client, &request);
     bool is_known = client->socket < 0 && answers_identify(client->store, &of) &&
                     answers_find(&of, &request, &client->in);
     if (is_known) {
@@ -70,7 +77,7 @@ void client_note_root(const struct client *client)
     struct wire request, root = {0};
     if (client->has_said || !answers_identify(client->store, &of))
         return;
-    client_request(&request, WORKER_OPEN);
+    ask_for_root(client, &request);
     wire_uint(&root, client->root);
     if (!root.failed)
         answers_keep(&of, &request, root.bytes, root.n);
