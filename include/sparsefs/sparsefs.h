@@ -96,8 +96,8 @@ struct sfs_options {
     bool for_others;
     /* libhdf5 works on it, and on files that it leads to, in processes of their own; see
      * sfs_start_hdf5_workers, which comes before (-EINVAL). sfs_object_copy and the like take two
-     * files that are both so, or neither (-EOPNOTSUPP). It is -EROFS to change it when such a
-     * process cannot be started again. */
+     * files that are both so, or neither (-EOPNOTSUPP). What needs such a process while none can
+     * be started is -EIO, or -ENOMEM. It is -EROFS to change it when none can ever be again. */
     bool hdf5_worker;
     /* sfs_open for writing: under a shared lock until something is changed; see
      * sfs_begin_writing. */
@@ -130,8 +130,9 @@ SFS_API void sfs_leave_hdf5_at_exit(void);
 /* Opens an HDF5 file under the lock that libhdf5 takes: a shared one for reading, an exclusive one
  * for writing (HDF5_USE_FILE_LOCKING is honoured). options may be NULL. On error the log says why;
  * besides errors of open(2): -EBUSY another process has it open for writing, or (writable) has it
- * open at all, -EINVAL not an HDF5 file, truncated or damaged; -EIO a disk that fails; -EACCES,
- * -EPERM, -EROFS also (writable) no journal can be made in its directory. */
+ * open at all, -EINVAL not an HDF5 file, truncated or damaged; -EIO a disk that fails, or no
+ * process for libhdf5 can be started (hdf5_worker); -EACCES, -EPERM, -EROFS also (writable) no
+ * journal can be made in its directory. */
 SFS_API int sfs_open(const char *path, const struct sfs_options *options, struct sfs_file **file);
 
 /* H5Fcreate. A new HDF5 file, open for writing. It stands at path from the first sfs_flush, or from

@@ -95,7 +95,7 @@ int together_open_alone(const char *path, const struct sfs_options *options, str
                         int *refusal, struct sfs_file **file)
 {
     const struct opening opening = {.path = path, .options = options, .why = why};
-    return file_open_or_read(&opening, refusal, file);
+    return file_error(file_open_or_read(&opening, refusal, file));
 }
 
 /* If it has not begun to write there is nothing to commit, and another program may have the lock.

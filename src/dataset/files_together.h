@@ -21,7 +21,7 @@ void together_destroy(struct together *together);
  * absolute and without symbolic links, by which others find the file. With options->writable it is
  * opened for writing, under a shared lock until something is changed (sfs_options.share); where
  * that cannot be, for reading, and the log says why: at LOG_INFO, if the permission is missing.
- * Errors of sfs_open. */
+ * Errors of sfs_open; -ECHILD: no process for libhdf5 could be had for now, which says nothing of the file. */
 int together_open(struct together *together, int fd, const char *path, struct sfs_file **file);
 
 /* The same of one file, over a cache of its own, with all of options, and without a line of the log

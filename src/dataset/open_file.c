@@ -74,8 +74,9 @@ static int limit(const struct sfs_file *file, const struct sfs_options *options)
 
 static pthread_once_t plugins_sifted = PTHREAD_ONCE_INIT;
 
-int file_over(struct store *store, const struct common_cache *common,
-              const struct sfs_options *options, bool create, struct sfs_file **out)
+/* Errors of file_open_as. */
+static int make_over(struct store *store, const struct common_cache *common,
+                     const struct sfs_options *options, bool create, struct sfs_file **out)
 {
     struct common_cache own = {0};
     struct sfs_file *file = calloc(1, sizeof(*file));
@@ -143,6 +144,12 @@ int file_over(struct store *store, const struct common_cache *common,
     return 0;
 }
 
+int file_over(struct store *store, const struct common_cache *common,
+              const struct sfs_options *options, bool create, struct sfs_file **out)
+{
+    return file_error(make_over(store, common, options, create, out));
+}
+
 /* A followed file may move while it is being opened. */
 static int follow_file(const struct opening *opening, bool own_links, struct sfs_file **out)
 {
@@ -156,7 +163,7 @@ static int follow_file(const struct opening *opening, bool own_links, struct sfs
             break;
         if (i >= STORE_FREE_TRIES)
             store_hold(store); /* closing it releases it */
-        error = file_over(store, opening->common, opening->options, false, out);
+        error = make_over(store, opening->common, opening->options, false, out);
         if (!error && i >= STORE_FREE_TRIES)
             store_release((*out)->store);
     }
@@ -186,7 +193,7 @@ int file_open_as(const struct opening *opening, struct sfs_file **out)
         store_close(store);
         return error;
     }
-    return file_over(store, opening->common, options, false, out);
+    return make_over(store, opening->common, options, false, out);
 }
 
 int file_open_or_read(const struct opening *opening, int *refusal, struct sfs_file **file)
@@ -195,7 +202,9 @@ int file_open_or_read(const struct opening *opening, int *refusal, struct sfs_fi
     struct opening reading = *opening;
     opening->why->text[0] = '\0';
     *refusal = file_open_as(opening, file);
-    if (!*refusal || *refusal == -ENOMEM || *refusal == -EINTR)
+    if (*refusal == -ECHILD) /* with one it may be written */
+        log_error("%s", opening->why->text);
+    if (!*refusal || *refusal == -ECHILD || *refusal == -ENOMEM || *refusal == -EINTR)
         return *refusal;
     if (!opening->why->text[0])
         why_say(opening->why, "%s: %s", opening->path, strerror(-*refusal));
@@ -230,8 +239,8 @@ int sfs_open(const char *path, const struct sfs_options *options, struct sfs_fil
 {
     const struct opening opening = {.path = path, .options = options};
     if (options && options->beside_writer && !options->writable && !options->follow)
-        return open_beside_writer(path, options, file);
-    return file_open_as(&opening, file);
+        return file_error(open_beside_writer(path, options, file));
+    return file_error(file_open_as(&opening, file));
 }
 
 int sfs_create(const char *path, const struct sfs_options *options, struct sfs_file **file)
@@ -254,7 +263,7 @@ static int open_found(struct sfs_file *from, const struct store_found *found,
     const struct common_cache common = {from->cache, from->ahead};
     const struct opening opening = {
         .path = found->path, .found = found, .common = &common, .options = options, .why = why};
-    int error = file_open_as(&opening, file);
+    int error = file_error(file_open_as(&opening, file));
     if (error)
         return error;
     error = store_share_reach((*file)->store, from->store, is_free);

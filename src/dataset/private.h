@@ -2,6 +2,7 @@
 #ifndef SPARSEFS_DATASET_PRIVATE_H
 #define SPARSEFS_DATASET_PRIVATE_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -161,7 +162,7 @@ void common_cache_destroy(const struct common_cache *common);
 
 /* Makes what stands over a store, which is taken over; on error it is closed. Until then errors are
  * said to store_why. common: the cache that it is to be over, and which outlives it; NULL: over one
- * of its own. */
+ * of its own. Errors of sfs_open. */
 int file_over(struct store *store, const struct common_cache *common,
               const struct sfs_options *options, bool create, struct sfs_file **file);
 
@@ -174,13 +175,19 @@ struct opening {
     struct why *why;                   /* takes its errors (store_opening); NULL: they are logged */
 };
 
-/* Errors of sfs_open. */
+/* Errors of sfs_open; -ECHILD: no process for libhdf5 could be had for now, which says nothing of the file. */
 int file_open_as(const struct opening *opening, struct sfs_file **file);
 
 /* Opens it for writing, or, where that cannot be, for reading, whose errors are logged. *refusal:
- * the error of the former; 0: it can be written; after -ENOMEM and -EINTR nothing else is tried. opening->why says
- * why not. Errors of sfs_open. */
+ * the error of the former; 0: it can be written; after -ENOMEM, -EINTR and -ECHILD, which is logged, nothing else is
+ * tried. opening->why says why not. Errors of file_open_as. */
 int file_open_or_read(const struct opening *opening, int *refusal, struct sfs_file **file);
+
+/* An error of these for those to whom there is no such difference: that of sfs_open. */
+static inline int file_error(int error)
+{
+    return error == -ECHILD ? -EIO : error;
+}
 
 /* Protects the space before the superblock and that of sparse datasets from libhdf5's worker, if
  * there is one: of datasets that are added and not removed, and of all that were there when it

@@ -289,12 +289,14 @@ static int begin_file(struct mounted_file *file, uid_t user)
         error = -EIO;
     if (error == -EIO && folder_is_old_enough(&st))
         file->error = error;
-    if (error)
-        files->n_open--;
-    if (error == -EIO || !error)
+    if (error == -ECHILD) /* whoever asks again may have it */
+        error = -EIO;
+    else if (error == -EIO || !error)
         file->st = st;
-    if (error)
+    if (error) {
+        files->n_open--;
         return error;
+    }
     file->file = opened;
     file->root = sfs_root(opened);
     file->was_open = true;

@@ -67,19 +67,19 @@ void hdf5_keep_answers(size_t bytes);
  * opened. Initially not. Before there are threads. */
 void hdf5_answer_directly(bool on);
 
-/* As hdf5_open, also for a store that is followed. -EIO also: the process has ended, or could not
- * be started. Calls that copy from one file to another are -EOPNOTSUPP unless both were opened by
- * this function, or both by hdf5_open.
+/* As hdf5_open, also for a store that is followed. -EIO also: the process has ended. -ECHILD: none could be had for
+ * now, as no more could be started, or others have killed it: that says nothing of the file. Calls that copy from one
+ * file to another are -EOPNOTSUPP unless both were opened by this function, or both by hdf5_open.
  *
  * What a call changes is in the store when the call has succeeded, and nothing of it if it has not;
  * but hdf5_write of more than 128 MiB writes them part by part.
- * Everything is -EROFS that would change the file when that process has ended and cannot be started
- * again, which is what hdf5_is_lost says. */
+ * Everything is -EROFS that would change the file when that process has ended and can never be started
+ * again, which is what hdf5_is_lost says; while none can be had for now what needs one is -EIO, and nothing is lost. */
 int hdf5_open_in_worker(struct store *store, struct hdf5 **hdf5);
 bool hdf5_is_lost(const struct hdf5 *hdf5);
 
 /* Starts its process, if it has one and that has not been wanted yet: what keeps it from starting is no fault of the
- * file. Errors of hdf5_open_in_worker. */
+ * file. Errors of hdf5_open_in_worker, with -EIO for -ECHILD. */
 int hdf5_begin(struct hdf5 *hdf5);
 
 /* A new HDF5 file (superblock version 3, no user block) in an empty writable store (else -EINVAL);

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, is_mounted, let_in, wait_until
-from test_worker import workers
+from test_worker import failing_forks, file_for_libhdf5, workers
 
 FRAMES, SIDE = 4, 16
 # What has no w in its mode the kernel refuses to ordinary users, before the daemon is asked.
@@ -920,6 +920,33 @@ def test_what_can_only_be_read_is_closed_and_opened_again(mounts, settled, name)
     mount.unmount()
     assert "can only be read" in mount.log() and "nothing can be changed" not in mount.log()
     assert (settled / name).read_bytes() == before
+
+
+@pytest.mark.parametrize("mode", ["default", "ro"])
+@pytest.mark.parametrize("forks", ["ff", "kkkk"])
+def test_want_of_processes_is_no_fault_of_a_file(mounts, settled, mode, forks):
+    """One that cannot be opened without libhdf5 can be as soon as there is a process for it."""
+    mount = mounts(settled, mode, environment=failing_forks(forks), expect_log=True)
+    for _ in range(2):
+        assert refusal(os.listdir, mount / "paged.h5") == errno.EIO
+    assert frame(mount, "paged.h5", 1) == value_of(2)
+    assert os.getxattr(mount / "paged.h5/contiguous", "user.number1") == b"1"
+    for reason in "paged.h5: cannot open as HDF5", "temporarily unavailable" if "f" in forks else "Killed":
+        assert reason in mount.log()
+
+
+@pytest.mark.parametrize("forks", ["f", "kk"])
+def test_want_of_processes_does_not_keep_a_file_from_being_written(mounts, folder, forks):
+    """Opened while there is none it would only be read for as long as it is open."""
+    with file_for_libhdf5(folder / "a.h5") as f:
+        f["data"] = np.zeros((FRAMES, SIDE, SIDE), "<u2")
+    mount = mounts(folder, "default", environment=failing_forks(forks), expect_log=True)
+    assert refusal(os.listdir, mount / "a.h5") == errno.EIO
+    os.mkdir(mount / "a.h5/group")
+    write(mount, "a.h5", 5)
+    mount.unmount()
+    assert "cannot open as HDF5" in mount.log() and "only for reading" not in mount.log()
+    assert frame(mounts(folder), "a.h5") == value_of(5)
 
 
 def test_modes(mounts, folder):

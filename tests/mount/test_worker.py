@@ -288,14 +288,15 @@ def test_it_is_there_by_default(mounts, path, options):
     check_others(mount)
 
 
-def failing_forks(n):
-    return {"LD_PRELOAD": str(BUILD / "tests/mount/libfailing_fork.so"), "SPARSEFS_FAILING_FORKS": str(n),
+def failing_forks(forks):
+    """A letter for each of the first ones, see failing_fork.c."""
+    return {"LD_PRELOAD": str(BUILD / "tests/mount/libfailing_fork.so"), "SPARSEFS_FORKS": forks,
             "ASAN_OPTIONS": FAILING["ASAN_OPTIONS"]}
 
 
 def test_one_that_cannot_be_started_is_started_later(mounts, path):
     """Whoever reads has an error; nothing is lost, as nothing was begun. The same of whoever changes something."""
-    mount = mounts(path, "default", environment=failing_forks(2), expect_log=True)
+    mount = mounts(path, "default", environment=failing_forks("ff"), expect_log=True)
     list_all(mount)
     for call in lambda: os.getxattr(mount / "other0", "user.number"), lambda: os.mkdir(mount / "group"):
         with pytest.raises(OSError) as error:
@@ -307,9 +308,27 @@ def test_one_that_cannot_be_started_is_started_later(mounts, path):
     assert "group" in is_sound(path)
 
 
+def test_one_that_cannot_be_started_again_is_started_later(mounts, path):
+    """What is to be changed then is an error, and nothing else is lost."""
+    mount = mounts(path, "default", environment=failing_forks(".ff"), expect_log=True)
+    os.mkdir(mount / "before")
+    [worker] = workers(mount)
+    os.kill(worker, signal.SIGKILL)
+    wait_for_end(worker)
+    for call in lambda: os.mkdir(mount / "group"), lambda: os.getxattr(mount / "other0", "user.number"):
+        with pytest.raises(OSError) as error:
+            call()
+        assert error.value.errno == errno.EIO and "Resource temporarily unavailable" in mount.log()
+    os.mkdir(mount / "group")
+    check_others(mount)
+    assert json.loads((mount / ".sparsefs/stats.json").read_text())["read_only"] == 0
+    mount.unmount()
+    assert {"before", "group"} <= set(is_sound(path))
+
+
 def test_check_cannot_tell_without_one(path):
     """What keeps it from starting is no fault of the file."""
-    found = subprocess.run([BUILD / "sparsectl", "check", path], env=os.environ | failing_forks(100), text=True,
+    found = subprocess.run([BUILD / "sparsectl", "check", path], env=os.environ | failing_forks("f" * 100), text=True,
                            capture_output=True, check=False)
     assert found.returncode == 2 and not found.stdout, found
     assert "cannot start a process for libhdf5: Resource temporarily unavailable" in found.stderr

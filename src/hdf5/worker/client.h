@@ -24,7 +24,7 @@ bool client_try_lock(struct client *client);
 void client_unlock(struct client *client);
 
 /* Starts it, with the lock held, if it does not run. *root: the address of the file's root group.
- * Errors of hdf5_open. */
+ * Errors of hdf5_open_in_worker. */
 int client_start(struct client *client, uint64_t *root);
 
 /* Makes a running worker forget the state of a followed file, with the lock held; starts one if
@@ -36,7 +36,7 @@ int client_renew(struct client *client, uint64_t *root);
  * there is no file, a number that is always that of these bytes. A worker that ends is started and
  * asked again; it has no dataset open then, which is -EBADF. Errors of the call, STORE_MOVED and
  * -ESTALE also of starting it; -EIO: the worker ended more than once, or has for this object before,
- * or did not answer in time; -EROFS: client_is_lost; -ENOMEM. hdf5_error() says why. */
+ * or did not answer in time, or none can be started now; -EROFS: client_is_lost; -ENOMEM. hdf5_error() says why. */
 int client_ask(struct client *client, enum worker_call call, uint64_t object,
                const struct wire *request, struct cursor *results);
 
@@ -68,7 +68,7 @@ unsigned client_starts(const struct client *client);
 /* The last of these when the last answer came; 0: it was kept (answers_kept.h), no worker has said it. */
 unsigned client_answered_by(const struct client *client);
 
-/* Whether it could not be started again: then calls that change the file are -EROFS. Any thread. */
+/* Whether it can never be started again: then calls that change the file are -EROFS. Any thread. */
 bool client_is_lost(const struct client *client);
 
 /* What the next call has of bytes that are not sent to it; NULL: no more. */

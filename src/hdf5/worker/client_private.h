@@ -115,8 +115,8 @@ static inline bool client_is_impatient(const struct client *client)
 
 /* ---- client_start.c ---- */
 
-/* Starts the worker, unless one runs, which opens the file. -EPIPE: it has ended again, which is logged; -EIO: it
- * cannot be started; -ENOMEM; errors of opening. */
+/* Starts the worker, unless one runs, which opens the file. -EPIPE: it has ended again, which is logged; -ECHILD: none
+ * can be started now; -EIO: nor later; -ENOMEM; errors of opening. */
 int client_begin(struct client *client);
 
 /* Where errors of its file are said (why_say). */

@@ -41,9 +41,9 @@ static int try_once(struct client *client, enum worker_call call, uint64_t objec
 {
     bool is_lost = false;
     int error = client_begin(client);
-    *is_started = !error || error == -ENOMEM || error == -EINTR;
+    *is_started = !error || error == -ECHILD || error == -ENOMEM || error == -EINTR;
     if (error)
-        return error;
+        return error == -ECHILD ? -EIO : error;
     error = client_exchange(client, call, request, results, &is_lost);
     note_patience(client, error, is_lost);
     if (!is_lost)

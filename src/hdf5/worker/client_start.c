@@ -1,5 +1,6 @@
 /* Starting a worker, and what it is told besides questions (client_retry_or_fail.c). */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -125,16 +126,16 @@ static int open_file(struct client *client, enum worker_call call)
     }
     if (is_lost) {
         (void)client_bury(client, call, client->root, error);
-        return error == -ETIMEDOUT ? -EIO : -EPIPE;
+        return error == -ETIMEDOUT ? -EIO : error == -ENOMEM ? error : -EPIPE;
     }
     if (error)
         client_end_worker(client);
     return error;
 }
 
-/* -EPIPE: it has ended again, and the log says so. */
 int client_begin(struct client *client)
 {
+    char line[128];
     collect_owed(client);
     if (client->socket >= 0)
         return 0;
@@ -142,9 +143,10 @@ int client_begin(struct client *client)
     int error = zygote_fork(&zygote_of_libhdf5, &client->pid, &client->socket);
     if (error) {
         client->socket = -1;
-        library_reason("no process can be started for libhdf5");
-        why_say(client_why(client), "cannot start a process for libhdf5: %s", strerror(-error));
-        return error == -ENOMEM ? error : -EIO;
+        snprintf(line, sizeof(line), "cannot start a process for libhdf5: %s", strerror(-error));
+        library_reason(line);
+        why_say(client_why(client), "%s", line);
+        return error == -ENOMEM ? error : error == -EPIPE ? -EIO : -ECHILD;
     }
     client->starts++;
     client_note_asked(client);
@@ -164,7 +166,7 @@ int client_start(struct client *client, uint64_t *root)
     if (is_started && !error)
         client_note_root(client);
     *root = client->root;
-    return error == -EPIPE ? -EIO : error;
+    return error != -EPIPE ? error : client->is_killed ? -ECHILD : -EIO;
 }
 
 int client_renew(struct client *client, uint64_t *root)
@@ -172,7 +174,9 @@ int client_renew(struct client *client, uint64_t *root)
     collect_owed(client);
     int error = client->socket >= 0 ? open_file(client, WORKER_RENEW) : -EPIPE;
     if (error == -EPIPE)
-        return client_start(client, root);
+        error = client_start(client, root);
+    if (error == -ECHILD)
+        error = -EIO;
     *root = client->root;
     return error;
 }

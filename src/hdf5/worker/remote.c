@@ -69,7 +69,7 @@ int remote_begin(struct remote *remote)
     remote_lock(remote);
     int error = client_start(remote->client, &root);
     remote_unlock(remote);
-    return error;
+    return error == -ECHILD ? -EIO : error;
 }
 
 int remote_open(struct store *store, uint64_t timeout, bool directly, struct remote **out,
