@@ -98,7 +98,7 @@ failed:
     return error;
 }
 
-/* Of what waits, for somebody who uses the HDF5 file. The lock of the table is held. */
+/* Of what waits, for somebody who uses the HDF5 file. The lock of the table is held, or it is in the table no more. */
 static void end_handle(struct matrix *matrix)
 {
     if (matrix->is_handle)
@@ -106,7 +106,7 @@ static void end_handle(struct matrix *matrix)
     matrix->is_handle = false;
 }
 
-/* The same. He has a handle already: one more of his there is always memory for. */
+/* The same, with the lock. He has a handle already: one more of his there is always memory for. */
 static void begin_handle(struct matrix *matrix, uid_t user)
 {
     if (mounted_use_more(matrix->node->mounted, matrix->user) != 0) {
