@@ -758,9 +758,12 @@ int dataset_check_storage(const struct open_dataset *dataset)
 /* Elements with pointers are not bytes. */
 static int check_writable(const struct open_dataset *dataset)
 {
-    return type_has_pointers(dataset->type)
-               ? library_failed_because(-EOPNOTSUPP, "such a dataset can only be read")
-               : dataset_check_storage(dataset);
+    bool has_pointers;
+    int error = type_has_pointers(dataset->type, &has_pointers);
+    if (error)
+        return error;
+    return has_pointers ? library_failed_because(-EOPNOTSUPP, "such a dataset can only be read")
+                        : dataset_check_storage(dataset);
 }
 
 int local_write(struct hdf5 *hdf5, uint64_t address, const uint64_t *start, const uint64_t *count,

@@ -64,9 +64,12 @@ int local_element_json(const void *type, size_t n, const void *element, char **j
 {
     hid_t id;
     char *text = NULL;
+    bool has_pointers;
     library_enter();
     int error = type_decode(type, n, &id);
-    if (!error && type_has_pointers(id))
+    if (!error)
+        error = type_has_pointers(id, &has_pointers);
+    if (!error && has_pointers)
         error = library_failed_because(-EOPNOTSUPP, "elements with pointers are not bytes");
     if (!error)
         error = element_json(id, element, &text);
@@ -109,10 +112,12 @@ static int write_text(hid_t type, hid_t shown, const struct hdf5_elements *eleme
 {
     char *converted = NULL;
     uint64_t n = elements->n, first = elements->first;
-    bool has_pointers = type_has_pointers(shown);
+    bool has_pointers = false;
     struct text_type text_type = {0};
     hid_t native = text_memory_type(shown);
     int error = native < 0 ? library_failed(-EIO) : text_type_make(native, &text_type);
+    if (!error)
+        error = type_has_pointers(shown, &has_pointers);
     if (!error)
         error = shown_mark(type, &text_type);
     if (!error)

@@ -117,29 +117,34 @@ int local_type_size(const void *type, size_t n, size_t *size)
     return error;
 }
 
-bool type_has_pointers(hid_t type)
+int type_has_pointers(hid_t type, bool *has_pointers)
 {
     struct sfs_type description;
-    if (type_describe(type, &description) < 0)
-        return true;
-    bool has_pointers = description.has_pointers;
+    int error = type_describe(type, &description);
+    if (error)
+        return error;
+    *has_pointers = description.has_pointers;
     hdf5_type_free(&description);
-    return has_pointers;
+    return 0;
 }
 
 int hdf5_convert(const struct sfs_encoded *from, const struct sfs_encoded *to, size_t n,
                  void *buffer, void *background)
 {
     H5T_cdata_t *data;
+    bool source_has_pointers, target_has_pointers;
     hid_t source, target = H5I_INVALID_HID;
     library_enter();
     int error = type_decode(from->bytes, from->n, &source);
     if (!error)
         error = type_decode(to->bytes, to->n, &target);
+    if (!error)
+        error = type_has_pointers(source, &source_has_pointers);
+    if (!error)
+        error = type_has_pointers(target, &target_has_pointers);
     if (error)
         goto done;
-    if (type_has_pointers(source) || type_has_pointers(target) ||
-        H5Tfind(source, target, &data) == NULL)
+    if (source_has_pointers || target_has_pointers || H5Tfind(source, target, &data) == NULL)
         error = library_failed_because(-EOPNOTSUPP, "there is no conversion of these datatypes");
     else if (H5Tconvert(source, target, n, buffer, background, H5P_DEFAULT) < 0)
         error = library_failed(-EIO);

@@ -312,8 +312,8 @@ enum sfs_reference type_reference(hid_t type);
 /* The bytes of a datatype, which the caller frees. */
 int type_encode(hid_t type, void **bytes, size_t *n);
 
-/* Whether elements hold pointers, in doubt yes. */
-bool type_has_pointers(hid_t type);
+/* Whether elements hold pointers. Errors as of type_describe. */
+int type_has_pointers(hid_t type, bool *has_pointers);
 
 /* Writes a box of elements, as they are in memory. A lock of the library is held, here and below.
  */

@@ -80,16 +80,21 @@ static int write_stored(const struct open_dataset *dataset, const uint64_t *star
     return stored_write(dataset, &box, all->bytes, all->n);
 }
 
-/* Bytes of what sequences are of; 0: elements are no such sequences. */
-static size_t base_size(hid_t type)
+/* *size: bytes of what sequences are of; 0: elements are no such sequences. */
+static int base_size(hid_t type, size_t *size)
 {
-    if (H5Tis_variable_str(type) > 0)
-        return 1;
-    hid_t base = H5Tget_class(type) == H5T_VLEN ? H5Tget_super(type) : H5I_INVALID_HID;
-    size_t size = base < 0 || type_has_pointers(base) ? 0 : H5Tget_size(base);
-    if (base >= 0)
-        H5Tclose(base);
-    return size;
+    bool has_pointers;
+    *size = H5Tis_variable_str(type) > 0 ? 1 : 0;
+    if (*size > 0 || H5Tget_class(type) != H5T_VLEN)
+        return 0;
+    hid_t base = H5Tget_super(type);
+    if (base < 0)
+        return library_failed(-EIO);
+    int error = type_has_pointers(base, &has_pointers);
+    if (!error && !has_pointers)
+        *size = H5Tget_size(base);
+    H5Tclose(base);
+    return error;
 }
 
 int local_write_sequences(struct hdf5 *hdf5, uint64_t address, const uint64_t *start,
@@ -99,7 +104,9 @@ int local_write_sequences(struct hdf5 *hdf5, uint64_t address, const uint64_t *s
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
     int error = dataset ? dataset_check_storage(dataset) : -EBADF;
-    size_t size = error ? 0 : base_size(dataset->type);
+    size_t size = 0;
+    if (!error)
+        error = base_size(dataset->type, &size);
     given.base_size = size ? size : 1;
     if (!error && (!box_product(count, dataset->rank, 1, &given.n) || !is_whole(&given)))
         error = -EINVAL;
