@@ -159,6 +159,31 @@ def test_signal_while_it_is_read_and_written(mounts, small, times):
             os.waitpid(pid, 0)
 
 
+def test_signal_while_many_sync(mounts, tmp_path):
+    """Some of them waits for its commit at any time: none of those that begin after the signal is waited for."""
+    with h5py.File(tmp_path / "some.h5", "w", libver="latest") as file:
+        file.create_dataset("d", data=np.zeros((16, 64, 64), "u2"), chunks=(1, 64, 64))
+    mount = mounts(tmp_path / "some.h5", "rw", expect_log=True)
+    done = tmp_path / "done"
+
+    def write_and_sync(number):
+        with open(mount / f"d/frames/{number}.raw", "r+b", buffering=0) as frame, open(done, "ab", buffering=0) as log:
+            while True:
+                os.pwrite(frame.fileno(), os.urandom(8192), 0)
+                os.fsync(frame.fileno())
+                log.write(b".")
+
+    children = [again_and_again(lambda n=n: write_and_sync(n)) for n in range(16)]
+    try:
+        wait_until(lambda: done.exists() and done.stat().st_size > 100)
+        mount.process.send_signal(signal.SIGTERM)
+        assert mount.wait() == 0
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
 def stop(pid):
     """Until no thread takes a request any more: the kernel lets nobody go whose request was taken
     and is not answered. One that waits for an answer of the daemon's own cannot stop."""

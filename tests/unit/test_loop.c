@@ -14,14 +14,15 @@
 #define MOST_NANOS 200000000000u /* only what hangs takes so long */
 
 #define WAITS 'w' /* twice, one wait in the midst of the other, as when a long one is noticed */
+#define LATE  'l' /* as WAITS, until the loop's other threads have ended */
 #define WORKS 'n'
 
 static struct loop *loop;
 static int requests[2];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static pthread_cond_t changed;
-static unsigned begun, started; /* requests, threads */
-static bool is_created, may_end;
+static unsigned begun, started, ended; /* requests, threads, threads */
+static bool is_created, may_end, may_end_late;
 
 static void note(unsigned *count)
 {
@@ -39,7 +40,8 @@ static void note_that(bool *is)
     pthread_mutex_unlock(&lock);
 }
 
-static void wait_for_count(const unsigned *count, unsigned n)
+/* What it is then, or when nothing happens any more. */
+static unsigned await_count(const unsigned *count, unsigned n)
 {
     const struct timespec end = clock_in(MOST_NANOS);
     pthread_mutex_lock(&lock);
@@ -47,7 +49,12 @@ static void wait_for_count(const unsigned *count, unsigned n)
         ;
     unsigned now = *count;
     pthread_mutex_unlock(&lock);
-    assert_int_equal(now, n);
+    return now;
+}
+
+static void wait_for_count(const unsigned *count, unsigned n)
+{
+    assert_int_equal(await_count(count, n), n);
 }
 
 static void wait_for(const bool *is)
@@ -66,10 +73,20 @@ int __wrap_fuse_session_fd(struct fuse_session *session);
 int __wrap_fuse_session_receive_buf(struct fuse_session *session, struct fuse_buf *buffer);
 void __wrap_fuse_session_process_buf(struct fuse_session *session, const struct fuse_buf *buffer);
 
+static void *(*run_of_loop)(void *);
+
+static void *run_and_note(void *data)
+{
+    void *result = run_of_loop(data);
+    note(&ended);
+    return result;
+}
+
 __attribute__((visibility("default"))) int __wrap_thread_start(pthread_t *thread,
                                                                void *(*run)(void *), void *data)
 {
-    int error = __real_thread_start(thread, run, data);
+    run_of_loop = run; /* always the same */
+    int error = __real_thread_start(thread, run_and_note, data);
     if (!error)
         note(&started);
     return error;
@@ -95,11 +112,12 @@ __attribute__((visibility("default"))) void
 __wrap_fuse_session_process_buf(struct fuse_session *session, const struct fuse_buf *buffer)
 {
     (void)session;
-    bool waits = *(const char *)buffer->mem == WAITS;
+    const char request = *(const char *)buffer->mem;
+    bool waits = request == WAITS || request == LATE;
     for (int i = 0; waits && i < 2; i++)
         loop_begin_wait(loop);
     note(&begun);
-    wait_for(&may_end);
+    wait_for(request == LATE ? &may_end_late : &may_end);
     for (int i = 0; waits && i < 2; i++)
         loop_end_wait(loop);
 }
@@ -121,8 +139,8 @@ static int error_of_runner;
 
 static void begin(void)
 {
-    begun = started = 0;
-    is_created = may_end = false;
+    begun = started = ended = 0;
+    is_created = may_end = may_end_late = false;
     clock_init_condition(&changed);
     assert_int_equal(pipe(requests), 0);
     start_thread(&runner, run, &error_of_runner);
@@ -189,6 +207,30 @@ static void who_waits_is_served_while_it_ends(void **state)
     end();
 }
 
+static void *let_late_end(void *data)
+{
+    *(unsigned *)data -= await_count(&ended, *(unsigned *)data);
+    note_that(&may_end_late);
+    return NULL;
+}
+
+static void who_waits_later_does_not_keep_it_from_its_end(void **state)
+{
+    (void)state;
+    pthread_t other;
+    unsigned others;
+    begin();
+    ask(WAITS);
+    loop_end(loop);
+    ask(LATE);
+    others = started - 1;
+    start_thread(&other, let_late_end, &others);
+    end();
+    pthread_join(other, NULL);
+    assert_int_equal(others, 0); /* those that did not end before it */
+}
+
 TEST_MAIN(cmocka_unit_test(each_that_waits_is_replaced_by_one),
           cmocka_unit_test(others_that_wait_are_not_among_them),
-          cmocka_unit_test(who_waits_is_served_while_it_ends))
+          cmocka_unit_test(who_waits_is_served_while_it_ends),
+          cmocka_unit_test(who_waits_later_does_not_keep_it_from_its_end))

@@ -3,7 +3,9 @@
  * repeatedly until the thread has ended, as it may come just before the call. It is sent under the
  * lock and only to threads that read, so that it never interrupts the serving of a request.
  * Requests that serving threads wait for are read by additional threads, which then stay. A thread that waits is
- * counted once, also while it waits in the midst of a wait: else more would seem to wait than there are. */
+ * counted once, also while it waits in the midst of a wait: else more would seem to wait than there are. When the loop
+ * ends, requests are read for those that wait then, and for none that begins to wait later: else programs that go on
+ * would keep it from its end for ever. */
 #include "fs/daemon/loop.h"
 
 #include <errno.h>
@@ -51,11 +53,12 @@ struct loop {
     int error;
     struct server *servers;
     unsigned running, reading, busy; /* of them; busy: those that do not wait, so at most all */
-    unsigned waiting;                /* threads, also others than these */
+    unsigned awaiting; /* threads that began to wait before the end, also others than these */
 };
 
 static _Thread_local const struct server *this_server; /* NULL: this thread serves no requests */
 static _Thread_local unsigned waits; /* that this thread has begun, one in the midst of another */
+static _Thread_local bool is_awaiting;
 
 static void start_server(struct loop *loop);
 
@@ -69,7 +72,7 @@ static void end(struct loop *loop)
 /* Whether requests are still to be read. The lock must be held. */
 static bool goes_on(const struct loop *loop)
 {
-    return !loop->is_gone && (!loop->ends || loop->waiting > 0);
+    return !loop->is_gone && (!loop->ends || loop->awaiting > 0);
 }
 
 /* Returns when there is a request, or soon. If another thread had the processor meanwhile, polling
@@ -247,7 +250,8 @@ void loop_begin_wait(struct loop *loop)
     if (waits++ > 0)
         return;
     pthread_mutex_lock(&loop->lock);
-    loop->waiting++;
+    is_awaiting = !loop->ends;
+    loop->awaiting += is_awaiting;
     if (this_server)
         loop->busy--;
     if (loop->reading == 0)
@@ -261,8 +265,8 @@ void loop_end_wait(struct loop *loop)
     if (--waits > 0)
         return;
     pthread_mutex_lock(&loop->lock);
-    SANE(loop->waiting > 0);
-    loop->waiting--;
+    SANE(loop->awaiting >= is_awaiting);
+    loop->awaiting -= is_awaiting;
     if (this_server)
         loop->busy++;
     pthread_mutex_unlock(&loop->lock);

@@ -25,8 +25,9 @@ int loop_run(struct loop *loop);
 void loop_end(struct loop *loop); /* any thread */
 
 /* Around what a thread waits for that serves a request, if that may take the serving of another
- * one: another thread reads requests meanwhile, also when the loop ends, however many wait. In the midst of such a wait
- * of the same thread they do nothing. Any thread; one that serves no requests is not among the `threads`. */
+ * one: another thread reads requests meanwhile, however many wait; also when the loop ends, if it has not when the wait
+ * begins: one that is begun later ends without further requests. In the midst of such a wait of the same thread they
+ * do nothing. Any thread; one that serves no requests is not among the `threads`. */
 void loop_begin_wait(struct loop *loop);
 void loop_end_wait(struct loop *loop);
 
