@@ -70,7 +70,7 @@ static void answer(int socket, const struct mounts *mount, const struct stat *fi
     descriptors_close_from(1);
     int image = open_image(mount, file);
     if (image >= 0)
-        descriptor_send(0, &found, sizeof(found), image);
+        (void)descriptor_send(0, &found, sizeof(found), image);
     _exit(0);
 }
 

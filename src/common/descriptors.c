@@ -73,7 +73,7 @@ union ancillary {
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-bool descriptor_send(int socket, const void *bytes, size_t n, int fd)
+int descriptor_send(int socket, const void *bytes, size_t n, int fd)
 {
     union ancillary ancillary = {.header = {.cmsg_level = SOL_SOCKET,
                                             .cmsg_type = SCM_RIGHTS,
@@ -85,7 +85,9 @@ bool descriptor_send(int socket, const void *bytes, size_t n, int fd)
         message.msg_control = &ancillary;
         message.msg_controllen = sizeof(ancillary);
     }
-    return TEMP_FAILURE_RETRY(sendmsg(socket, &message, MSG_NOSIGNAL)) == (ssize_t)n;
+    ssize_t sent = TEMP_FAILURE_RETRY(sendmsg(socket, &message, MSG_NOSIGNAL));
+    bool is_closed = sent >= 0 || errno == ECONNRESET || errno == ENOTCONN;
+    return sent == (ssize_t)n ? 0 : is_closed ? -EPIPE : -errno;
 }
 
 bool descriptor_receive(int socket, void *bytes, size_t n, int *fd)

@@ -17,9 +17,9 @@ void descriptors_close_from(int first);
 /* Lets the process have so many open at a time, or as many as it may have; returns how many that are. */
 uint64_t descriptors_allow(uint64_t wanted);
 
-/* Sends n bytes over a socket of either kind, and with them a descriptor, or none (-1). False: not all of them
- * were sent. */
-bool descriptor_send(int socket, const void *bytes, size_t n, int fd);
+/* Sends n bytes over a socket of either kind, and with them a descriptor, or none (-1). -EPIPE: the other end is
+ * closed, or not all of them were sent; other errors of sendmsg(2), as for want of memory. */
+int descriptor_send(int socket, const void *bytes, size_t n, int fd);
 
 /* Receives n bytes so: *fd is closed on exec, and the caller closes it, also after false; -1: none came
  * with them. False: the other end is closed, or has sent fewer. From our own processes only: of a

@@ -288,29 +288,34 @@ def test_it_is_there_by_default(mounts, path, options):
     check_others(mount)
 
 
-def failing_forks(forks):
+def failing_forks(forks="", asks=""):
     """A letter for each of the first ones, see failing_fork.c."""
     return {"LD_PRELOAD": str(BUILD / "tests/mount/libfailing_fork.so"), "SPARSEFS_FORKS": forks,
-            "ASAN_OPTIONS": FAILING["ASAN_OPTIONS"]}
+            "SPARSEFS_ASKS": asks, "ASAN_OPTIONS": FAILING["ASAN_OPTIONS"]}
 
 
-def test_one_that_cannot_be_started_is_started_later(mounts, path):
+WHY_NOT_STARTED = {"forks": "Resource temporarily unavailable", "asks": "Too many references"}
+
+
+@pytest.mark.parametrize("what", WHY_NOT_STARTED)
+def test_one_that_cannot_be_started_is_started_later(mounts, path, what):
     """Whoever reads has an error; nothing is lost, as nothing was begun. The same of whoever changes something."""
-    mount = mounts(path, "default", environment=failing_forks("ff"), expect_log=True)
+    mount = mounts(path, "default", environment=failing_forks(**{what: "ff"}), expect_log=True)
     list_all(mount)
     for call in lambda: os.getxattr(mount / "other0", "user.number"), lambda: os.mkdir(mount / "group"):
         with pytest.raises(OSError) as error:
             call()
-        assert error.value.errno == errno.EIO and "Resource temporarily unavailable" in mount.log()
+        assert error.value.errno == errno.EIO and WHY_NOT_STARTED[what] in mount.log()
     check_others(mount)
     os.mkdir(mount / "group")
     mount.unmount()
     assert "group" in is_sound(path)
 
 
-def test_one_that_cannot_be_started_again_is_started_later(mounts, path):
+@pytest.mark.parametrize("what", WHY_NOT_STARTED)
+def test_one_that_cannot_be_started_again_is_started_later(mounts, path, what):
     """What is to be changed then is an error, and nothing else is lost."""
-    mount = mounts(path, "default", environment=failing_forks(".ff"), expect_log=True)
+    mount = mounts(path, "default", environment=failing_forks(**{what: ".ff"}), expect_log=True)
     os.mkdir(mount / "before")
     [worker] = workers(mount)
     os.kill(worker, signal.SIGKILL)
@@ -318,7 +323,7 @@ def test_one_that_cannot_be_started_again_is_started_later(mounts, path):
     for call in lambda: os.mkdir(mount / "group"), lambda: os.getxattr(mount / "other0", "user.number"):
         with pytest.raises(OSError) as error:
             call()
-        assert error.value.errno == errno.EIO and "Resource temporarily unavailable" in mount.log()
+        assert error.value.errno == errno.EIO and WHY_NOT_STARTED[what] in mount.log()
     os.mkdir(mount / "group")
     check_others(mount)
     assert json.loads((mount / ".sparsefs/stats.json").read_text())["read_only"] == 0

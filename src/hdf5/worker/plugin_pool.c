@@ -219,7 +219,7 @@ static int run_process(struct plugin_process *process, size_t room)
     if (error)
         process->socket = -1;
     else /* if that fails, so does what is asked next */
-        (void)!descriptor_send(process->socket, &process->room, sizeof(process->room), fd);
+        (void)descriptor_send(process->socket, &process->room, sizeof(process->room), fd);
     close(fd);
     return error;
 }

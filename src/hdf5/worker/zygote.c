@@ -271,8 +271,8 @@ static int ask(struct zygote *zygote, const struct request *request, int fd, str
 {
     pthread_mutex_lock(&zygote->lock);
     int error = zygote->is_late ? receive(zygote, answer, 0) : 0;
-    if (!error && !descriptor_send(zygote->control, request, sizeof(*request), fd))
-        error = -EPIPE;
+    if (!error)
+        error = descriptor_send(zygote->control, request, sizeof(*request), fd);
     if (!error)
         error = receive(zygote, answer, ANSWER_NANOS);
     pthread_mutex_unlock(&zygote->lock);

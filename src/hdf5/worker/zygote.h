@@ -25,7 +25,7 @@ int zygote_start(struct zygote *zygote, void (*prepare)(void), void (*work)(int 
 size_t zygote_memory(const struct zygote *zygote);
 
 /* Forks a worker. *socket is our end of its socket. -EPIPE: the zygote is gone; -ETIMEDOUT: it does not
- * answer; -EPROTO: it got no socket; errors of fork(2), socketpair(2). Any thread, as the next. */
+ * answer; -EPROTO: it got no socket; errors of fork(2), socketpair(2), sendmsg(2). Any thread, as the next. */
 int zygote_fork(struct zygote *zygote, pid_t *pid, int *socket);
 
 /* How a worker has ended. */
