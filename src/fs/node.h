@@ -161,7 +161,8 @@ void node_looked_up(struct nodes *nodes, uint32_t number, uint64_t times);
 void node_forgotten(struct nodes *nodes, uint32_t number, uint64_t times);
 
 /* Whether a request may come to a node that is held, or to another hard link to its object: by its path, or by an inode
- * of it, or of a group above it, that the kernel knows. If not, then never again. */
+ * of it, or of a group above it, that the kernel knows. If not, then never again; but a hard link to a group above it,
+ * by which the kernel knows only that, is not looked for. */
 bool node_can_be_reached(struct nodes *nodes, const struct node *node);
 
 /* The object of a node keeps its number: in a folder as long as the root group of its file is in
