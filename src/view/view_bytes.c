@@ -84,11 +84,13 @@ static int get_text(struct views *views, enum view_kind kind, struct kept_text *
     int error = use_text(views, kind, false, text);
     if (error != -ENOENT)
         return error;
-    error = made_memory_take(TEXT_BYTES);
+    const size_t element = sfs_dataset_info(views->dataset)->type.size;
+    const size_t bytes = TEXT_BYTES + 2 * element; /* which is sent to libhdf5's process */
+    error = made_memory_take(bytes);
     if (error)
         return error;
     error = use_text(views, kind, true, text);
-    made_memory_give_back(TEXT_BYTES);
+    made_memory_give_back(bytes);
     return error;
 }
 
