@@ -170,12 +170,13 @@ static bool is_still(const struct mounted_file *file, const struct stat *st)
     return is_same_state(was, st) && !(is_wider && file->is_for_others);
 }
 
-/* Whether others were let in by bits that it has not any more: it may be another file of the same owner. A directory
- * stays what it is to those who are in it. */
-static bool was_told_more(const struct mounted_file *file, const struct stat *st)
+/* Whether it may be another file, as it has other owners than were shown to others, or (as_told) not any more the bits
+ * that have let them in. A directory stays what it is to those who are in it. */
+static bool may_be_another(const struct mounted_file *file, const struct stat *st, bool as_told)
 {
+    bool was_told_more = as_told && atomic_load(&file->told) & ~st->st_mode & 0777;
     return file->is_for_others && !S_ISDIR(st->st_mode) &&
-           atomic_load(&file->told) & ~st->st_mode & 0777;
+           (was_told_more || !has_same_owners(&file->st, st));
 }
 
 /* The lock must be held, or it be busy. as_told: it lets in all whom the kernel may. */
@@ -185,9 +186,7 @@ static bool is_state_of(const struct mounted_file *file, const struct stat *st, 
         return is_same_file(&file->st, st);
     if (file->was_open || file->error)
         return is_still(file, st);
-    return is_same_file(&file->st, st) &&
-           (!file->is_for_others || has_same_owners(&file->st, st)) &&
-           !(as_told && was_told_more(file, st));
+    return is_same_file(&file->st, st) && !may_be_another(file, st, as_told);
 }
 
 static bool is_locked_state_of(struct mounted_file *file, const struct stat *st, bool as_told)
@@ -302,6 +301,7 @@ static int begin_file(struct mounted_file *file, uid_t user)
     file->was_open = true;
     file->fails_until = 0;
     file->is_outdated = false;
+    atomic_store(&file->is_gone, false);
     files->opened++;
     DL_APPEND2(files->open, file, prev_open, next_open);
     return 0;

@@ -576,6 +576,27 @@ def test_temporary_files_in_a_file_that_is_renamed(mounts, folder):
     assert frame(mount, "b.h5") == value_of(5)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives away")
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_directory_of_other_owners_stays_what_it_is(mounts, folder, is_open):
+    """Files in it go on as they are, as nothing of them was changed."""
+    (folder / "sub").mkdir(mode=0o775)
+    make_dense(folder / "sub/a.h5", 1)
+    let_in(folder)
+    mount = mounts(folder, "default", "allow_other", "commit_interval=1")
+    temporary = mount / "sub/a.h5/data/frames/x.tmp"
+    with open(temporary, "wb", buffering=0) as file:
+        file.write(value_of(5))
+        if not is_open:
+            file.close()
+        os.chown(folder / "sub", 1234, 1235)
+        wait_until(lambda: (os.stat(mount / "sub").st_uid, os.stat(mount / "sub").st_gid) == (1234, 1235))
+        time.sleep(2.5)  # it is looked for what is lost
+        os.mkdir(mount / "sub/a.h5/group")
+        temporary.rename(temporary.with_name("0.raw"))
+    assert frame(mount, "sub/a.h5") == value_of(5)
+
+
 ASK = """
 import os, sys
 print("asks", flush=True)
