@@ -164,13 +164,14 @@ static int look_whether_gone(void *context, struct mounted_file *file)
     return 0;
 }
 
-/* They keep HDF5 files open that nobody finds any more, for those who made them. */
-static void lose_temporaries(struct mount *mount)
+/* What waits in memory keeps HDF5 files open that nobody finds any more, for those who wrote it. */
+static void lose_what_waits(struct mount *mount)
 {
-    if (!temporaries_have_names(mount->temporaries))
+    if (!temporaries_have_names(mount->temporaries) && !matrices_may_wait(mount->matrices))
         return;
     (void)mounted_files_each(mount->files, false, look_whether_gone, NULL);
     temporaries_lose(mount->temporaries);
+    matrices_lose(mount->matrices);
 }
 
 /* A file that is being closed is committed by that. */
@@ -178,5 +179,5 @@ void mount_commit_regularly(void *context)
 {
     struct mount *mount = context;
     (void)mounted_files_each(mount->files, false, commit_in_background, mount);
-    lose_temporaries(mount);
+    lose_what_waits(mount);
 }

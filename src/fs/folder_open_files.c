@@ -651,8 +651,8 @@ static int use(struct mounted_file *file, uid_t user, bool opens)
     if (error == -ENFILE)
         log_warning(
             "%s/%s: refused: user %u has %zu HDF5 files in use, all users %zu: something in "
-            "them is open, they have temporary files, or changes that cannot be committed: "
-            "-o max_open=N allows more than %u",
+            "them is open, they have temporary files, files of csr that wait, or changes that "
+            "cannot be committed: -o max_open=N allows more than %u",
             folder_path(files->folder), file->path, (unsigned)user, in_use.lasts.of_user,
             in_use.lasts.n, files->most);
     return error;

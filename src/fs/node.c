@@ -212,15 +212,17 @@ static bool can_be_reached(const struct entry_of_node *entry)
     return !entry || !entry->is_removed;
 }
 
-bool node_can_be_reached(struct nodes *nodes, const struct node *node)
+bool node_is_lost(struct nodes *nodes, const struct node *node)
 {
+    if (atomic_load(&node->mounted->is_gone))
+        return true;
     const struct entry_of_node *entry = (const struct entry_of_node *)node, *same;
     pthread_mutex_lock(&nodes->lock);
     bool can = can_be_reached(entry);
     for (same = entry->object ? entry->object->nodes : NULL; same && !can; same = same->next_same)
         can = can_be_reached(same);
     pthread_mutex_unlock(&nodes->lock);
-    return can;
+    return !can;
 }
 
 void node_keep_object(struct nodes *nodes, const struct node *node)

@@ -160,10 +160,11 @@ void node_put(struct nodes *nodes, uint32_t number);
 void node_looked_up(struct nodes *nodes, uint32_t number, uint64_t times);
 void node_forgotten(struct nodes *nodes, uint32_t number, uint64_t times);
 
-/* Whether a request may come to a node that is held, or to another hard link to its object: by its path, or by an inode
- * of it, or of a group above it, that the kernel knows. If not, then never again; but a hard link to a group above it,
- * by which the kernel knows only that, is not looked for. */
-bool node_can_be_reached(struct nodes *nodes, const struct node *node);
+/* Whether what waits in memory for a node that is held is lost: its HDF5 file, of a folder, was removed or replaced
+ * (is_gone), or no request comes any more to the node, or to another hard link to its object: neither by its path, nor
+ * by an inode of it, or of a group above it, that the kernel knows; but a hard link to a group above it, by which the
+ * kernel knows only that, is not looked for. If so, then for as long as the file is open. */
+bool node_is_lost(struct nodes *nodes, const struct node *node);
 
 /* The object of a node keeps its number: in a folder as long as the root group of its file is in
  * the table. */

@@ -33,6 +33,7 @@ struct matrix {
     bool waits;
     bool is_handle; /* it waits, and nobody has it open: then it counts (folder_open_files.h) */
     uid_t user;     /* for whom: who has written last */
+    struct matrix *next_lost; /* of those that matrices_lose uses */
     /* Never changed; held: */
     const struct node *node;
     struct views *views;
@@ -152,10 +153,15 @@ static void free_part(struct matrices *matrices, struct part *part)
     *part = (struct part){0};
 }
 
-static void destroy(struct matrices *matrices, struct matrix *matrix)
+static void free_parts(struct matrices *matrices, struct matrix *matrix)
 {
     for (int i = 0; i < VIEW_CSR_PARTS; i++)
         free_part(matrices, &matrix->part[i]);
+}
+
+static void destroy(struct matrices *matrices, struct matrix *matrix)
+{
+    free_parts(matrices, matrix);
     pthread_mutex_destroy(&matrix->lock);
     pthread_mutex_destroy(&matrix->taking);
     node_put_views(matrices->nodes, matrix->node);
@@ -210,21 +216,85 @@ static void note(struct matrices *matrices, struct matrix *matrix, uid_t user)
 
 static void forget_all(struct matrices *matrices, struct matrix *matrix)
 {
-    for (int i = 0; i < VIEW_CSR_PARTS; i++)
-        free_part(matrices, &matrix->part[i]);
+    free_parts(matrices, matrix);
     note(matrices, matrix, matrix->user);
 }
 
-static void tell_of_loss(const struct matrix *matrix)
+static void tell_of_loss(const struct matrix *matrix, const char *why)
 {
     char list[64] = "";
     for (int i = 0; i < VIEW_CSR_PARTS; i++)
         if (matrix->part[i].is_there)
             snprintf(list + strlen(list), sizeof(list) - strlen(list), " csr/%s", names[i]);
     log_warning(
-        "%s: %s: the mount has ended, and what was written is lost, as it did not fit the other "
-        "files of csr:%s",
-        sfs_path(node_file(matrix->node)), matrix->views->path, list);
+        "%s: %s: %s, and what was written is lost, as it did not fit the other files of csr:%s",
+        sfs_path(node_file(matrix->node)), matrix->views->path, why, list);
+}
+
+bool matrices_may_wait(const struct matrices *matrices)
+{
+    return matrices && atomic_load(&matrices->n) > 0;
+}
+
+/* Whether it counts, and is lost. The lock of the table is held. */
+static bool is_lost(const struct matrices *matrices, const struct matrix *matrix)
+{
+    return matrix->waits && matrix->is_handle && node_is_lost(matrices->nodes, matrix->node);
+}
+
+/* Those that are lost, each used once more, and with it the HDF5 file: who opens one meanwhile ends its handle. */
+static struct matrix *use_lost(struct matrices *matrices)
+{
+    struct matrix *matrix, *next, *lost = NULL;
+    pthread_mutex_lock(&matrices->lock);
+    HASH_ITER (hh, matrices->table, matrix, next) {
+        if (!is_lost(matrices, matrix))
+            continue;
+        matrix->users++;
+        mounted_use_again(matrix->node->mounted);
+        matrix->next_lost = lost;
+        lost = matrix;
+    }
+    pthread_mutex_unlock(&matrices->lock);
+    return lost;
+}
+
+/* Whether it is still lost, as nobody has opened it: then it waits no more. Its lock is held, so that who opens it now
+ * finds that when its parts are gone. Its handle ends when it is destroyed, after its views, or is opened. */
+static bool end_waiting(struct matrices *matrices, struct matrix *matrix)
+{
+    pthread_mutex_lock(&matrices->lock);
+    bool ends = is_lost(matrices, matrix);
+    if (ends) {
+        matrix->waits = false;
+        matrix->users--; /* the caller is one, too */
+    }
+    pthread_mutex_unlock(&matrices->lock);
+    return ends;
+}
+
+/* Whoever has the lock takes the parts, or looks at them: that is not waited for. */
+static void lose_parts(struct matrices *matrices, struct matrix *matrix)
+{
+    if (pthread_mutex_trylock(&matrix->lock) != 0)
+        return;
+    if (end_waiting(matrices, matrix)) {
+        tell_of_loss(matrix, "the file was removed, replaced or renamed");
+        free_parts(matrices, matrix);
+    }
+    pthread_mutex_unlock(&matrix->lock);
+}
+
+void matrices_lose(struct matrices *matrices)
+{
+    struct matrix *next;
+    for (struct matrix *matrix = use_lost(matrices); matrix; matrix = next) {
+        struct mounted_file *mounted = matrix->node->mounted;
+        next = matrix->next_lost;
+        lose_parts(matrices, matrix);
+        put_matrix(matrices, matrix);
+        mounted_let_be(mounted);
+    }
 }
 
 void matrices_destroy(struct matrices *matrices)
@@ -233,7 +303,7 @@ void matrices_destroy(struct matrices *matrices)
     if (!matrices)
         return;
     HASH_ITER (hh, matrices->table, matrix, next) {
-        tell_of_loss(matrix);
+        tell_of_loss(matrix, "the mount has ended");
         HASH_DEL(matrices->table, matrix);
         destroy(matrices, matrix);
     }

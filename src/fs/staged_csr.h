@@ -4,7 +4,8 @@
  * no other is being written, the parts and the files that were not written are tried: they become
  * what the frames hold, or are refused, all of them, or wait for more to be written. What waits is
  * in memory, which it takes of a limit (staging_limit.h), also when it is not open; it is
- * gone when the mount ends, with a line in the log. Thread-safe. */
+ * gone when the mount ends, or soon after its HDF5 file of a folder is (matrices_lose), with a line in the log.
+ * Thread-safe. */
 #ifndef SPARSEFS_FS_STAGED_CSR_H
 #define SPARSEFS_FS_STAGED_CSR_H
 
@@ -25,6 +26,13 @@ int matrices_create(struct nodes *nodes, struct staging_limit *limit, struct mat
 
 /* Says in the log what is lost. Nobody uses any; their HDF5 files are open still. NULL is fine. */
 void matrices_destroy(struct matrices *matrices);
+
+/* Whether anything may wait. NULL is fine. */
+bool matrices_may_wait(const struct matrices *matrices);
+
+/* What waits where it is lost (node_is_lost) is gone, which the log says, unless somebody has a file of it open: then
+ * the first time after that. Called by one thread at a time. */
+void matrices_lose(struct matrices *matrices);
 
 /* Somebody opens such a file for writing, until matrix_end, before which he takes what it holds. The HDF5 file is in
  * use for as long, by a handle of that user's or a request of his that may make some (folder_open_files.h). What waits

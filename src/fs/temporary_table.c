@@ -342,13 +342,6 @@ int temporary_unlink(struct temporaries *temporaries, struct temporary_place pla
     return error;
 }
 
-/* The lock must be held. */
-static bool can_be_reached(const struct temporaries *temporaries, const struct name *name)
-{
-    return !atomic_load(&name->place->mounted->is_gone) &&
-           node_can_be_reached(temporaries->nodes, name->place);
-}
-
 /* The names that are lost, in the order of their files, each of which is used once more. */
 static struct name *take_lost(struct temporaries *temporaries)
 {
@@ -359,7 +352,7 @@ static struct name *take_lost(struct temporaries *temporaries)
     pthread_mutex_lock(&temporaries->lock);
     DL_FOREACH_SAFE (temporaries->list, temporary, next) {
         if (temporary->name->place != place)
-            is_lost = !can_be_reached(temporaries, temporary->name);
+            is_lost = node_is_lost(temporaries->nodes, temporary->name->place);
         place = temporary->name->place;
         if (!is_lost)
             continue;

@@ -35,9 +35,8 @@ void temporaries_destroy(struct temporaries *temporaries);
 /* Whether any has a name. NULL is fine. */
 bool temporaries_have_names(const struct temporaries *temporaries);
 
-/* Of an HDF5 file of a folder that was removed or replaced (is_gone), or by whose name no request reaches it any more
- * (node_can_be_reached): nothing of them can come to be a frame, and nobody could remove them. They lose their names,
- * which the log says; who has one open goes on with that. */
+/* Where what waits is lost (node_is_lost): nothing of them can come to be a frame, and nobody could remove them. They
+ * lose their names, which the log says; who has one open goes on with that. */
 void temporaries_lose(struct temporaries *temporaries);
 
 /* A directory of a dataset, whose node is held. */

@@ -520,6 +520,21 @@ def test_who_opens_files_of_csr_keeps_nobody_else_from_files(mounts, openers, fo
     wait_until(lambda: may_open(one, 1) and may_open(other, 2))
 
 
+def end_file(folder, how):
+    """0.h5 is removed, replaced (by 2.h5), or renamed."""
+    if how == "replaced":
+        (folder / "2.h5").rename(folder / "0.h5")
+    elif how == "renamed":
+        (folder / "0.h5").rename(folder / "other.h5")
+    else:
+        (folder / "0.h5").unlink()
+
+
+def is_open_and_deleted(mount, name):
+    return any(os.path.realpath(fd).endswith(f"{name} (deleted)")
+               for fd in pathlib.Path(f"/proc/{mount.process.pid}/fd").iterdir())
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
 @pytest.mark.parametrize("how", ["removed", "replaced", "renamed"])
 def test_temporary_files_in_a_file_that_is_gone(mounts, openers, folder, how):
@@ -542,21 +557,51 @@ def test_temporary_files_in_a_file_that_is_gone(mounts, openers, folder, how):
 
     assert not may_open()
     with open(temporary, "rb", buffering=0) as reading:
-        if how == "removed":
-            (folder / "0.h5").unlink()
-        elif how == "replaced":
-            (folder / "2.h5").rename(folder / "0.h5")
         if how != "renamed":
+            end_file(folder, how)
             wait_until(may_open)
         assert reading.read(1000) == value_of(5)
     if how == "renamed":
-        (folder / "0.h5").rename(folder / "other.h5")
+        end_file(folder, how)
         wait_until(lambda: not temporary.exists())  # which the kernel has to hear before it forgets what was there
         wait_until(may_open)
     assert "renamed: 1 temporary file, renamed to no frame: 0.h5/data: x.tmp (512 bytes)" in mount.log()
-    wait_until(lambda: not temporary.exists() and not [
-        fd for fd in pathlib.Path(f"/proc/{mount.process.pid}/fd").iterdir()
-        if os.path.realpath(fd).endswith("0.h5 (deleted)")])
+    wait_until(lambda: not temporary.exists() and not is_open_and_deleted(mount, "0.h5"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
+@pytest.mark.parametrize("how", ["removed", "removed while it is open", "replaced", "renamed"])
+def test_what_waits_of_csr_in_a_file_that_is_gone(mounts, openers, folder, how):
+    """Nobody could reach it: it is lost, unless somebody has it open, and keeps its writer from no other file."""
+    writer = 61231
+    for i in range(3):
+        make_sparse(folder / f"{i}.h5").chmod(0o666)
+    let_in(folder)
+    mount = mounts(folder, "default", "max_open=1", "commit_interval=1", "allow_other", expect_log=True)
+    openers(writer, mount, [0], name="../csr/indptr.raw", flags=os.O_WRONLY | os.O_TRUNC).close()
+    waits = mount / "0.h5/data/csr/indptr.raw"
+
+    def may_open():
+        opener = openers(writer, mount, [1])
+        opener.close()
+        assert opener.opened == 1 or opener.errno == errno.ENFILE
+        return opener.opened == 1
+
+    wait_until(lambda: waits.stat().st_size == 0)
+    assert not may_open() and "files of csr that wait" in mount.log()
+    if how == "removed while it is open":
+        with open(waits, "r+b", buffering=0) as opened:
+            end_file(folder, how)
+            time.sleep(2.5)  # it is looked for what is lost
+            assert opened.read(1) == b"" and "lost" not in mount.log()
+    else:
+        end_file(folder, how)
+    if how == "renamed":
+        wait_until(lambda: not waits.exists())  # which the kernel has to hear before it forgets what was there
+    wait_until(may_open)
+    assert "renamed, and what was written is lost, as it did not fit the other files of csr: csr/indptr.raw" \
+        in mount.log()
+    wait_until(lambda: not is_open_and_deleted(mount, "0.h5"))
 
 
 def test_temporary_files_in_a_file_that_is_renamed(mounts, folder):
