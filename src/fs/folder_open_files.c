@@ -571,7 +571,7 @@ static struct mounted_file *find_same(const struct mounted_file *file)
     struct mounted_file *other;
     const uint64_t now = clock_now();
     DL_FOREACH2 (file->files->open, other, next_open)
-        if (other->users == 0 && other->commits && other->fails_until <= now &&
+        if (other->users == 0 && !atomic_load(&other->is_read_only) && other->fails_until <= now &&
             is_same_file(&other->st, &file->st))
             break;
     return other;

@@ -91,7 +91,7 @@ struct open_file *open_file_just_opened(fuse_ino_t number, pid_t opener)
     struct open_file *file, *last = NULL;
     pthread_mutex_lock(&open_lock);
     DL_FOREACH (open_files, file)
-        if (inode_pack(file->inode) == number && file->opener == opener)
+        if (inode_pack(file->inode) == number && atomic_load(&file->opener) == opener)
             last = file;
     if (last && (!atomic_load(&last->is_unused) || !use_again(last)))
         last = NULL;
@@ -486,7 +486,7 @@ int open_file_open(struct mount *mount, fuse_req_t request, fuse_ino_t number, b
 #if HAVE_PARALLEL_DIRECT_WRITES
     info->parallel_direct_writes = mount->options->direct_io && !has_moving_size(file);
 #endif
-    file->opener = fuse_req_ctx(request)->pid;
+    atomic_store(&file->opener, fuse_req_ctx(request)->pid);
     atomic_store(&file->is_unused, file->is_for_writing);
     *out = file;
     return 0;

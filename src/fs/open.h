@@ -33,7 +33,7 @@ struct open_file {
     atomic_bool has_written;   /* to it, since the last close */
     atomic_bool has_closed;    /* a descriptor, perhaps not the last one */
     unsigned commits_seen;     /* for writing: see commits_error */
-    pid_t opener;              /* for writing: the thread that has opened it, */
+    _Atomic pid_t opener;      /* for writing: the thread that has opened it, */
     atomic_bool is_unused;     /* and nothing was done with it since */
     struct temporary *temporary;
     int access; /* of a temporary one: of O_ACCMODE */
