@@ -861,22 +861,24 @@ int mounted_files_close(struct mounted_files *files)
     return lost;
 }
 
-/* The next open file, which is in use then; waits for one that is being closed, as that may fail
- * and leave it open, or leaves it out. */
-static bool next_open(struct mounted_files *files, struct mounted_file **all, size_t n, size_t *i,
-                      bool waits)
+/* The next open file, which is in use then, or NULL; waits for one that is being closed, as that may fail
+ * and leave it open, or leaves it out. -EINTR. */
+static int next_open(struct mounted_files *files, struct mounted_file **all, size_t n, size_t *i,
+                     bool waits, struct mounted_file **out)
 {
-    bool found = false;
+    int error = 0;
+    *out = NULL;
     pthread_mutex_lock(&files->lock);
-    for (; *i < n && !found; ++*i) {
-        while (waits && all[*i]->is_busy)
-            pthread_cond_wait(&files->changed, &files->lock);
-        found = all[*i]->file && !all[*i]->is_busy;
-        if (found)
-            all[*i]->users++;
+    for (; *i < n && !*out && !error; ++*i) {
+        while (waits && all[*i]->is_busy && !error)
+            error = interrupt_wait_monotonic(&files->changed, &files->lock);
+        if (!error && all[*i]->file && !all[*i]->is_busy)
+            *out = all[*i];
     }
+    if (*out)
+        (*out)->users++;
     pthread_mutex_unlock(&files->lock);
-    return found;
+    return error;
 }
 
 /* Those that are open, with a reference each; the caller frees the array. */
@@ -898,14 +900,17 @@ int mounted_files_each(struct mounted_files *files, bool waits,
                        int (*action)(void *context, struct mounted_file *file), void *context)
 {
     size_t n, i = 0;
-    struct mounted_file **all = all_open(files, &n);
+    struct mounted_file *file, **all = all_open(files, &n);
     int error = all ? 0 : -ENOMEM;
-    while (all && next_open(files, all, n, &i, waits)) {
-        int failed = action(context, all[i - 1]);
+    int stopped = all ? next_open(files, all, n, &i, waits, &file) : error;
+    while (!stopped && file) {
+        int failed = action(context, file);
         error = error ? error : failed;
-        mounted_ref(all[i - 1]); /* that of a user */
-        mounted_let_be(all[i - 1]);
+        mounted_ref(file); /* that of a user */
+        mounted_let_be(file);
+        stopped = next_open(files, all, n, &i, waits, &file);
     }
+    error = error ? error : stopped;
     for (i = 0; all && i < n; i++)
         mounted_unref(all[i]);
     free(all);

@@ -103,7 +103,7 @@ struct folder *mounted_files_folder(const struct mounted_files *files);
 int mounted_files_close(struct mounted_files *files);
 
 /* Calls action for those that are open, each used meanwhile; the first error. waits: for one that is being closed,
- * until it is known whether it is; else it is left out. */
+ * until it is known whether it is, or -EINTR: those after it are left out then; else it is left out. */
 int mounted_files_each(struct mounted_files *files, bool waits,
                        int (*action)(void *context, struct mounted_file *file), void *context);
 

@@ -211,13 +211,17 @@ def wait_until(condition):
         time.sleep(0.001)
 
 
+def state_of(pid):
+    """A letter, as in proc(5)."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
 def has_ended(pid):
     """A zombie has ended, too: not everywhere does process 1 take care of orphans."""
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return True
-    return stat.rpartition(")")[2].split()[0] in "ZX"
+    return state_of(pid) in "ZX"
 
 
 def wait_for_end(pid):

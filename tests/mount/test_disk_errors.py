@@ -24,8 +24,8 @@ import pytest
 import files
 import sparse_files
 from compare import check_mount
-from conftest import (BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, unmount, wait_for_end,
-                      wait_until)
+from conftest import (BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, state_of, unmount,
+                      wait_for_end, wait_until)
 from silent_fuse import silent
 from test_sparse import scattered
 
@@ -811,8 +811,17 @@ def test_who_waits_for_a_long_commit_does_not_hold_others(mounts, tmp_path, begi
         disk.end()
 
 
+SYNC = """
+import os, sys
+folder = os.open(sys.argv[1], os.O_RDONLY)
+print("syncs", flush=True)
+os.fsync(folder)
+"""
+
+
 def test_a_closing_that_takes_long_does_not_hold_commits_of_other_files(mounts, tmp_path):
-    """It commits, as another file is wanted: what is committed by time is so meanwhile."""
+    """It commits, as another file is wanted: what is committed by time is so meanwhile. Who syncs the folder waits for
+    it, and can be killed."""
     folder = tmp_path / "folder"
     folder.mkdir()
     disk = Failfs(folder / "slow", errno.EIO)
@@ -836,6 +845,11 @@ def test_a_closing_that_takes_long_does_not_hold_commits_of_other_files(mounts, 
                     content = bytes([value]) * 128
                     os.pwrite(other.fileno(), content, 0)
                     wait_until(lambda: (folder / "b.h5").read_bytes()[place:place + 128] == content)
+                with subprocess.Popen([sys.executable, "-c", SYNC, mount.root], stdout=subprocess.PIPE) as syncing:
+                    syncing.stdout.readline()
+                    wait_until(lambda: state_of(syncing.pid) in "SD")
+                    syncing.kill()
+                    syncing.wait(START_SECONDS)
                 assert not opened.done()
                 disk.let_go()
                 assert opened.result() == bytes(128)

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, is_mounted, let_in, wait_until
+from conftest import BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, is_mounted, let_in, state_of, wait_until
 from test_worker import failing_forks, file_for_libhdf5, workers
 
 FRAMES, SIDE = 4, 16
@@ -649,10 +649,6 @@ os.getxattr(sys.argv[1], "user.number")
 """
 
 
-def sleeps(pid):
-    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has several users")
 def test_requests_that_take_long_keep_nobody_else_from_files(mounts, openers, folder):
     """They count for who makes them, although nothing is open by them."""
@@ -674,7 +670,7 @@ def test_requests_that_take_long_keep_nobody_else_from_files(mounts, openers, fo
             asking.append(subprocess.Popen([sys.executable, "-c", ASK, mount / f"{i}.h5/data"], user=user, group=user,
                                            extra_groups=[], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
             assert asking[i].stdout.readline() == b"asks\n"
-            wait_until(lambda: sleeps(asking[i].pid))
+            wait_until(lambda: state_of(asking[i].pid) == "S")
             time.sleep(.5)  # the longer the more surely it is asked
         for who, files in (other, [2]), (0, [3]):
             opener = openers(who, mount, files)

@@ -22,7 +22,7 @@ import pytest
 import sparse_files
 import test_external_raw
 from compare import selected
-from conftest import BUILD, START_SECONDS, TOP, let_in, wait_until
+from conftest import BUILD, START_SECONDS, TOP, let_in, state_of, wait_until
 from test_worker import is_sanitized
 
 sys.path.insert(0, str(TOP / "tests/malformed"))
@@ -807,7 +807,7 @@ def begin(code, *arguments):
     """A program that says so, and waits for the daemon then."""
     process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"opens\n"
-    wait_until(lambda: pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "SD")
+    wait_until(lambda: state_of(process.pid) in "SD")
     return process
 
 
