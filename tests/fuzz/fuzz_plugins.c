@@ -28,9 +28,9 @@ static unsigned left_there; /* in the shared memory, where the result has to be 
 static const void *given;
 static size_t given_n;
 
-bool __wrap_descriptor_send(int socket, const void *bytes, size_t n, int fd);
+int __wrap_descriptor_send(int socket, const void *bytes, size_t n, int fd);
 
-bool __wrap_descriptor_send(int socket, const void *bytes, size_t n, int fd)
+int __wrap_descriptor_send(int socket, const void *bytes, size_t n, int fd)
 {
     struct shared *there = &shared[0];
     for (size_t i = 0; i < MOST_SHARED && there->bytes && there->socket != socket; i++)
@@ -45,7 +45,7 @@ bool __wrap_descriptor_send(int socket, const void *bytes, size_t n, int fd)
     there->fd = dup(fd);
     there->bytes = mmap(NULL, there->n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     require(there->fd >= 0 && there->bytes != MAP_FAILED);
-    return true;
+    return 0;
 }
 
 static struct shared *shared_with(int socket)

@@ -182,7 +182,7 @@ static void *send_one(void *nothing)
 {
     (void)nothing;
     atomic_store(&sender, (pid_t)syscall(SYS_gettid));
-    bool is_sent = descriptor_send(ends[0], "last", 4, STDIN_FILENO);
+    bool is_sent = descriptor_send(ends[0], "last", 4, STDIN_FILENO) == 0;
     shutdown(ends[0], SHUT_WR);
     return is_sent ? &sender : NULL;
 }

@@ -483,7 +483,7 @@ static bool sends_urgent(void)
 
 static bool sends_descriptor(void)
 {
-    return descriptor_send(ends[0], "x", 1, mapped);
+    return descriptor_send(ends[0], "x", 1, mapped) == 0;
 }
 
 static bool requeues(void)
