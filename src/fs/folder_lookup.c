@@ -52,6 +52,7 @@ static void show(const struct mount *mount, const struct node *node, struct stat
         node->type == NODE_GROUP ? (st->st_mode & READ_BITS) >> 2 : st->st_mode & EXECUTE_BITS;
     mode_t bits = (st->st_mode & kept) | execute;
     mode_t type = node->type == NODE_GROUP ? S_IFDIR : st->st_mode & S_IFMT;
+    mounted_tell_owners(node->mounted, st);
     if (options->has_umask)
         bits = (type == S_IFDIR ? kept | EXECUTE_BITS : kept) & ~options->umask;
     else

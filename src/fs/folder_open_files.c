@@ -93,6 +93,11 @@ static void free_file(struct mounted_file *file)
     free(file);
 }
 
+static uint64_t owners_of(const struct stat *st)
+{
+    return (uint64_t)st->st_uid << 32 | st->st_gid;
+}
+
 struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
                                  const struct stat *st)
 {
@@ -109,6 +114,7 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
     atomic_init(&file->keeps_objects, false);
     atomic_init(&file->written, 0);
     atomic_init(&file->told, 0);
+    atomic_init(&file->told_owners, owners_of(st));
     atomic_init(&file->changer, MOUNTED_NOBODY);
     atomic_init(&file->pages, 0);
     file->files = files;
@@ -171,12 +177,15 @@ static bool is_still(const struct mounted_file *file, const struct stat *st)
 }
 
 /* Whether it may be another file, as it has other owners than were shown to others, or (as_told) not any more the bits
- * that have let them in. A directory stays what it is to those who are in it. */
+ * that have let them in. A directory stays what it is; as_told not before its owners are told. */
 static bool may_be_another(const struct mounted_file *file, const struct stat *st, bool as_told)
 {
-    bool was_told_more = as_told && atomic_load(&file->told) & ~st->st_mode & 0777;
-    return file->is_for_others && !S_ISDIR(st->st_mode) &&
-           (was_told_more || !has_same_owners(&file->st, st));
+    if (!file->is_for_others)
+        return false;
+    if (S_ISDIR(st->st_mode))
+        return as_told && atomic_load(&file->told_owners) != owners_of(st);
+    return !has_same_owners(&file->st, st) ||
+           (as_told && atomic_load(&file->told) & ~st->st_mode & 0777);
 }
 
 /* The lock must be held, or it be busy. as_told: it lets in all whom the kernel may. */
@@ -209,9 +218,19 @@ bool mounted_shows(struct mounted_file *file, struct stat *st)
 {
     if (file->files)
         return is_locked_state_of(file, st, false);
-    if (file->is_for_others)
+    if (file->is_for_others && !S_ISDIR(st->st_mode))
         st->st_mode = acl_of_others(st->st_mode, &file->st, st);
     return is_same_file(&file->st, st);
+}
+
+bool mounted_is_directory(const struct mounted_file *file, const struct stat *st)
+{
+    return S_ISDIR(st->st_mode) && is_same_file(&file->st, st);
+}
+
+void mounted_tell_owners(struct mounted_file *file, const struct stat *st)
+{
+    atomic_store(&file->told_owners, owners_of(st));
 }
 
 void mounted_tell(struct mounted_file *file, mode_t bits)

@@ -41,6 +41,7 @@ struct mounted_file {
     bool is_for_others; /* what the kernel was told decides who is let in: owner, group and mode are
                          * compared */
     atomic_uint told;   /* permission bits: all that the kernel was ever told it has */
+    _Atomic uint64_t told_owners; /* that it was told last: user << 32 | group */
     /* Of what is not HDF5: the time of change (Unix time in ns) of the state of which the kernel may
      * keep pages; 0: of none. */
     _Atomic int64_t pages;
@@ -131,15 +132,20 @@ void mounted_unref(struct mounted_file *file); /* the last one closes it; NULL i
 
 /* Whether this is a state of it; of one that is open, or never was, whether it is the same file. Numbers of inodes are
  * given again: if others are let in by what the kernel was told, one that never was open has the same owner and group,
- * and, unless it is a directory, nothing is kept from somebody that was told to be his. */
+ * and nothing is kept from somebody that was told to be his; a directory has the owner and group that were told last,
+ * so that the kernel learns of others, and of the mode, before anybody is let in. */
 bool mounted_is(struct mounted_file *file, const struct stat *st);
 
-/* The same of attributes that are shown, also to those who have it open: it may let in less by now, or belong to
- * others, who do not get more by that than all had. */
+/* Of a directory, whose files go on as they are if its owners change: whether it is the same one. */
+bool mounted_is_directory(const struct mounted_file *file, const struct stat *st);
+
+/* As mounted_is of attributes that are shown, also to those who have it open: it may let in less by now, or belong to
+ * others, who, but of a directory, do not get more by that than all had. */
 bool mounted_shows(struct mounted_file *file, struct stat *st);
 
-/* The kernel is going to be told these permission bits. */
+/* The kernel is going to be told these permission bits, and this owner and group. */
 void mounted_tell(struct mounted_file *file, mode_t bits);
+void mounted_tell_owners(struct mounted_file *file, const struct stat *st);
 
 /* Of what is not HDF5, and is opened in this state: whether all pages that the kernel may have are of it. From then on
  * they are. */

@@ -36,7 +36,9 @@ static const enum node_type types[] = {[FOLDER_DIRECTORY] = NODE_FOLDER,
 static bool is_still(const struct node *node, enum node_type type, const struct stat *st,
                      const char *target)
 {
-    return node->type == type && mounted_is(node->mounted, st) &&
+    return node->type == type &&
+           (type == NODE_FOLDER ? mounted_is_directory(node->mounted, st)
+                                : mounted_is(node->mounted, st)) &&
            (type != NODE_SYMLINK ||
             (node->target && target ? strcmp(node->target, target) == 0 : node->target == target));
 }

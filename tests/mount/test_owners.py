@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import shutil
+import stat
 import subprocess
 import time
 
@@ -523,6 +524,30 @@ def test_the_number_of_a_public_files_inode_is_given_again(mounts, tmp_path, wha
     looked = as_user(command, DAEMON)
     assert (looked.returncode == 0) is (looked.stdout != "") is (mode == 0o755), looked.stderr
     assert as_user(command, owner).returncode == 0
+
+
+@needs_root
+@pytest.mark.parametrize("owner, group, mode", [(NOBODY, USER, 0o700), (DAEMON, NOBODY, 0o750),
+                                                (NOBODY, NOBODY, 0o770)])
+def test_a_directory_is_given_away(mounts, tmp_path, owner, group, mode):
+    """Who has it now may do all that its mode says, and nobody else may; inside after the kernel has asked."""
+    let_in(tmp_path)
+    folder = tmp_path / "in"
+    (folder / "name").mkdir(parents=True)
+    (folder / "name/file").write_bytes(b"content")
+    os.chown(folder / "name", USER, USER)
+    (folder / "name").chmod(mode)
+    mount = mounts(folder, "allow_other", expect_log=True)
+    read, look = f"cat {mount / 'name/file'}", f"ls {mount / 'name'}"
+    assert as_user(read).stdout == "content" and as_user(read, NOBODY).returncode != 0
+    os.chown(folder / "name", owner, group)
+    assert as_user(look).returncode != 0 and as_user(look, NOBODY).stdout == "file\n"
+    until(True, read, USER)
+    for _ in range(3):
+        assert as_user(read, NOBODY).stdout == "content" and as_user(look).returncode != 0
+        now = os.stat(mount / "name")
+        assert (now.st_uid, now.st_gid, stat.S_IMODE(now.st_mode)) == (owner, group, mode & 0o555)
+        time.sleep(0.6)
 
 
 @needs_root
