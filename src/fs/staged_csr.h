@@ -30,8 +30,8 @@ void matrices_destroy(struct matrices *matrices);
 /* Whether anything may wait. NULL is fine. */
 bool matrices_may_wait(const struct matrices *matrices);
 
-/* What waits where it is lost (node_is_lost) is gone, which the log says, unless somebody has a file of it open: then
- * the first time after that. Called by one thread at a time. */
+/* What waits where it is lost (node_is_lost) is gone, which the log says, unless somebody has a file of it open for
+ * writing: then the first time after that. Called by one thread at a time. */
 void matrices_lose(struct matrices *matrices);
 
 /* Somebody opens such a file for writing, until matrix_end, before which he takes what it holds. The HDF5 file is in

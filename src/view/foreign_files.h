@@ -64,7 +64,8 @@ struct image {
 /* Decodes a TIFF file in a process that may do nothing else. *dense has room for the image, and
  * gets its rows of pixels, elements in this machine's byte order, or after an error anything. -EINVAL
  * and -ENOMEM as above; that its process has ended, or has not answered in a minute, is -EINVAL, too,
- * and logged; -EINTR; -EIO: those that fork it are gone; others of zygote_fork. Any thread. */
+ * and logged; -EINTR; -EAGAIN: there can be no more processes; -EIO: it cannot be begun otherwise. Any
+ * thread. */
 int image_decode(const struct image *image, const char *bytes, size_t n, char *dense,
                  struct why *why);
 

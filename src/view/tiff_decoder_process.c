@@ -127,7 +127,7 @@ int image_decode(const struct image *image, const char *bytes, size_t n, char *d
         return why_refused(why, -EINVAL, "there is no process that decodes TIFF files");
     int error = zygote_fork(&zygote_of_images, &pid, &socket);
     if (error)
-        return error == -EPIPE ? -EIO : error;
+        return error == -ENOMEM || error == -EAGAIN ? error : -EIO;
     error = ask(socket, &question, bytes, dense, why);
     close(socket);
     (void)zygote_end(&zygote_of_images, pid, 0, &end);

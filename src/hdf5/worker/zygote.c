@@ -298,6 +298,12 @@ int zygote_fork(struct zygote *zygote, pid_t *pid, int *out)
     return 0;
 }
 
+/* Want of memory for asking passes. */
+static bool may_follow(int error)
+{
+    return error == -EAGAIN || error == -ENOBUFS || error == -ENOMEM;
+}
+
 /* -EAGAIN: it has not ended in that time. */
 static int await(struct zygote *zygote, const struct request *request, uint64_t nanos,
                  struct answer *answer)
@@ -305,7 +311,7 @@ static int await(struct zygote *zygote, const struct request *request, uint64_t 
     uint64_t until = clock_now() + nanos;
     useconds_t pause = FIRST_PAUSE;
     int error = ask(zygote, request, -1, answer);
-    while (error == -EAGAIN && clock_now() < until) {
+    while (may_follow(error) && clock_now() < until) {
         usleep(pause);
         pause = pause < LAST_PAUSE / 2 ? 2 * pause : LAST_PAUSE;
         error = ask(zygote, request, -1, answer);

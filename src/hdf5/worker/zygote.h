@@ -35,7 +35,8 @@ struct worker_end {
 };
 
 /* Learns how a worker has ended, and ends one that lives on after so many nanoseconds. -EPIPE: the zygote is
- * gone; -ETIMEDOUT: it does not answer, or the worker cannot be ended; errors of waitpid(2); *end is zeroed then. */
+ * gone; -ETIMEDOUT: it does not answer, or the worker cannot be ended; errors of waitpid(2), sendmsg(2); *end is zeroed
+ * then. */
 int zygote_end(struct zygote *zygote, pid_t pid, uint64_t patience, struct worker_end *end);
 
 /* Nanoseconds for one whose socket is closed, as it is when it ends: for its status. */
