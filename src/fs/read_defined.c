@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
+
 #define MOST_KEPT_BYTES ((size_t)64 << 20)
 
 struct selection_reading {
@@ -94,8 +96,10 @@ static int read_selection(struct mount *mount, const struct open_file *file, uin
 int selection_read(struct mount *mount, struct open_file *file, uint64_t offset, size_t n,
                    void *buffer, size_t *got)
 {
-    pthread_mutex_lock(&file->reading->lock);
-    int error = read_selection(mount, file, offset, n, buffer, got);
+    int error = interrupt_lock(&file->reading->lock);
+    if (error)
+        return error;
+    error = read_selection(mount, file, offset, n, buffer, got);
     pthread_mutex_unlock(&file->reading->lock);
     return error;
 }
@@ -104,7 +108,7 @@ void selection_forget(struct open_file *file)
 {
     if (!file->reading)
         return;
-    pthread_mutex_lock(&file->reading->lock);
+    interrupt_ask_lock(&file->reading->lock);
     forget(file, file->reading);
     pthread_mutex_unlock(&file->reading->lock);
 }

@@ -811,6 +811,33 @@ def test_who_waits_for_a_long_commit_does_not_hold_others(mounts, tmp_path, begi
         disk.end()
 
 
+def test_a_disk_that_does_not_answer_does_not_hold_others(mounts, tmp_path):
+    """More read from it than there are threads: another file is read and written meanwhile."""
+    many, folder = 5, tmp_path / "folder"
+    folder.mkdir()
+    disk = Failfs(folder / "slow", errno.EIO)
+    try:
+        with h5py.File(tmp_path / "made.h5", "w") as file:
+            file.create_dataset("x", data=np.ones((many, 512, 512), "u2"), chunks=(1, 512, 512))
+        shutil.copyfile(tmp_path / "made.h5", disk.path / "a.h5")
+        with h5py.File(folder / "b.h5", "w") as file:
+            file["d"] = np.zeros((2, 8, 16), "u1")
+        mount = mounts(folder, "default", "threads=2")
+        with concurrent.futures.ThreadPoolExecutor(many + 1) as pool, disk.killed_on_error():
+            frames = [mount / f"slow/a.h5/x/frames/{i}.raw" for i in range(many)]
+            assert len(frames.pop().read_bytes()) == 1 << 19  # where the others are is known then, too
+            disk.hold("reads")
+            reading = [pool.submit(frame.read_bytes) for frame in frames]
+            disk.wait_for_held(2)
+            assert pool.submit(change, mount / "b.h5/d/frames/1.raw").result(START_SECONDS) == b"abc\0"
+            assert not any(one.done() for one in reading)
+            disk.let_go()
+            assert all(len(one.result(START_SECONDS)) == 1 << 19 for one in reading)
+        mount.unmount()
+    finally:
+        disk.end()
+
+
 SYNC = """
 import os, sys
 folder = os.open(sys.argv[1], os.O_RDONLY)

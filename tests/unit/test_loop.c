@@ -195,6 +195,16 @@ static void others_that_wait_are_not_among_them(void **state)
     end();
 }
 
+static void those_that_take_long_are_replaced(void **state)
+{
+    (void)state;
+    begin();
+    for (unsigned working = 0; working < 3 * MOST; working++)
+        ask(WORKS);
+    assert_in_range(started, 3 * MOST, 3 * MOST + 1); /* the next one is read when another takes long */
+    end();
+}
+
 static void who_waits_is_served_while_it_ends(void **state)
 {
     (void)state;
@@ -232,5 +242,6 @@ static void who_waits_later_does_not_keep_it_from_its_end(void **state)
 
 TEST_MAIN(cmocka_unit_test(each_that_waits_is_replaced_by_one),
           cmocka_unit_test(others_that_wait_are_not_among_them),
+          cmocka_unit_test(those_that_take_long_are_replaced),
           cmocka_unit_test(who_waits_is_served_while_it_ends),
           cmocka_unit_test(who_waits_later_does_not_keep_it_from_its_end))

@@ -3,7 +3,9 @@
  * repeatedly until the thread has ended, as it may come just before the call. It is sent under the
  * lock and only to threads that read, so that it never interrupts the serving of a request.
  * Requests that serving threads wait for are read by additional threads, which then stay. A thread that waits is
- * counted once, also while it waits in the midst of a wait: else more would seem to wait than there are. When the loop
+ * counted once, also while it waits in the midst of a wait: else more would seem to wait than there are. So are those
+ * in the place of threads that take long without saying so, as in a system call for a disk that does not answer: when
+ * all are busy, the thread that runs the loop looks after them now and then. When the loop
  * ends, requests are read for those that wait then, and for none that begins to wait later: else programs that go on
  * would keep it from its end for ever. */
 #include "fs/daemon/loop.h"
@@ -26,13 +28,15 @@
 #define LOOK_NANOS  40000
 #define AWAY_NANOS  50000 /* a gap like this: another thread had the processor */
 #define PAUSE_NANOS 20000000
-#define SOON_NANOS  100000 /* including the time to wake the client */
+#define SOON_NANOS  100000     /* including the time to wake the client */
+#define LONG_NANOS  1000000000 /* for a request */
 
 struct server {
     struct server *prev, *next;
     struct loop *loop;
     pthread_t thread;
     bool is_reading;   /* or has just read */
+    bool is_away;      /* it waits, or its request takes long: not busy */
     uint64_t received; /* when it last did */
 };
 
@@ -48,28 +52,45 @@ struct loop {
     pthread_cond_t ended;      /* a server has */
     bool ends;
     bool is_gone;      /* the mount or its connection has ended: no more requests come */
+    bool is_watched;   /* all may be busy: it is looked whether a request takes long */
     bool comes_soon;   /* the last request was short and came right after an answer */
     uint64_t answered; /* when the last one was */
     int error;
     struct server *servers;
-    unsigned running, reading, busy; /* of them; busy: those that do not wait, so at most all */
+    unsigned running, reading, busy; /* of them; busy: those that are not away, so at most all */
     unsigned awaiting; /* threads that began to wait before the end, also others than these */
 };
 
-static _Thread_local const struct server *this_server; /* NULL: this thread serves no requests */
+static _Thread_local struct server *this_server; /* NULL: this thread serves no requests */
 static _Thread_local unsigned waits; /* that this thread has begun, one in the midst of another */
 static _Thread_local bool is_awaiting;
 
 static void start_server(struct loop *loop);
 
-/* The lock must be held. */
+/* The lock must be held, here and in what follows. */
+static void leave(struct loop *loop, struct server *server)
+{
+    if (!server || server->is_away)
+        return;
+    server->is_away = true;
+    loop->busy--;
+}
+
+static void come_back(struct loop *loop, struct server *server)
+{
+    if (!server || !server->is_away)
+        return;
+    server->is_away = false;
+    loop->busy++;
+}
+
 static void end(struct loop *loop)
 {
     loop->ends = true;
     pthread_kill(loop->runner, WAKE);
 }
 
-/* Whether requests are still to be read. The lock must be held. */
+/* Whether requests are still to be read. */
 static bool goes_on(const struct loop *loop)
 {
     return !loop->is_gone && (!loop->ends || loop->awaiting > 0);
@@ -122,6 +143,7 @@ static void serve_request(struct server *server, struct fuse_buf *buffer)
     fuse_session_process_buf(loop->session, buffer);
     SANE(waits == 0);
     pthread_mutex_lock(&loop->lock);
+    come_back(loop, server);
     loop->answered = clock_now();
     loop->comes_soon &= loop->answered - server->received < SOON_NANOS;
     loop->reading++;
@@ -159,12 +181,18 @@ static void *serve(void *data)
     return NULL;
 }
 
-/* If there may be one more and can be. The lock must be held. */
+/* If there may be one more and can be: else when one takes long. The lock must be held, here and in the next. */
 static void start_server(struct loop *loop)
 {
     SANE(loop->busy <= loop->running && loop->reading <= loop->busy);
-    if (!goes_on(loop) || loop->busy >= loop->most)
+    if (!goes_on(loop))
         return;
+    if (loop->busy >= loop->most) {
+        if (!loop->is_watched)
+            pthread_kill(loop->runner, WAKE);
+        loop->is_watched = true;
+        return;
+    }
     struct server *server = calloc(1, sizeof(*server));
     if (!server)
         return;
@@ -177,6 +205,21 @@ static void start_server(struct loop *loop)
     loop->running++;
     loop->busy++;
     loop->reading++;
+}
+
+/* As long as requests are read none of the servers has ended. */
+static void replace_those_that_take_long(struct loop *loop)
+{
+    struct server *server;
+    uint64_t now = clock_now();
+    loop->is_watched = false;
+    if (!goes_on(loop))
+        return;
+    DL_FOREACH (loop->servers, server)
+        if (!server->is_reading && now - server->received > LONG_NANOS)
+            leave(loop, server);
+    if (loop->reading == 0)
+        start_server(loop);
 }
 
 static void do_nothing(int number)
@@ -215,25 +258,40 @@ int loop_create(struct fuse_session *session, unsigned threads, struct loop **ou
     return 0;
 }
 
-static bool has_to_end(struct loop *loop)
+/* Whether it has to end; if not, *looks: it is to be looked at servers in a while. */
+static bool has_to_end(struct loop *loop, bool *looks)
 {
     pthread_mutex_lock(&loop->lock);
     bool ends = loop->ends;
+    *looks = loop->is_watched;
     pthread_mutex_unlock(&loop->lock);
     return ends;
+}
+
+/* Which of these signals has come; WAKE also if none has for a while: then it has looked. */
+static int wait_for_signal(struct loop *loop, const sigset_t *awaited, bool looks)
+{
+    static const struct timespec every = {.tv_sec = 1};
+    int number = looks ? sigtimedwait(awaited, NULL, &every) : sigwaitinfo(awaited, NULL);
+    if (number > 0 || errno != EAGAIN)
+        return number > 0 ? number : WAKE;
+    pthread_mutex_lock(&loop->lock);
+    replace_those_that_take_long(loop);
+    pthread_mutex_unlock(&loop->lock);
+    return WAKE;
 }
 
 int loop_run(struct loop *loop)
 {
     sigset_t awaited = loop->ending;
-    int number;
+    bool looks;
     sigaddset(&awaited, WAKE);
     pthread_mutex_lock(&loop->lock);
     start_server(loop);
     int error = loop->running > 0 || loop->ends ? 0 : -EAGAIN;
     pthread_mutex_unlock(&loop->lock);
-    while (!error && !has_to_end(loop))
-        if (sigwait(&awaited, &number) == 0 && number != WAKE)
+    while (!error && !has_to_end(loop, &looks))
+        if (wait_for_signal(loop, &awaited, looks) != WAKE)
             break;
     return error;
 }
@@ -252,8 +310,7 @@ void loop_begin_wait(struct loop *loop)
     pthread_mutex_lock(&loop->lock);
     is_awaiting = !loop->ends;
     loop->awaiting += is_awaiting;
-    if (this_server)
-        loop->busy--;
+    leave(loop, this_server);
     if (loop->reading == 0)
         start_server(loop);
     pthread_mutex_unlock(&loop->lock);
@@ -267,8 +324,7 @@ void loop_end_wait(struct loop *loop)
     pthread_mutex_lock(&loop->lock);
     SANE(loop->awaiting >= is_awaiting);
     loop->awaiting -= is_awaiting;
-    if (this_server)
-        loop->busy++;
+    come_back(loop, this_server);
     pthread_mutex_unlock(&loop->lock);
 }
 

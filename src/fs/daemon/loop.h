@@ -16,7 +16,7 @@ struct loop;
 
 /* From now on, and when the loop is gone, too, SIGTERM, SIGINT and SIGHUP, unless they are ignored,
  * do nothing but end loop_run, which the same thread must call. threads: at most so many, and as
- * many more as have waited at a time. */
+ * many more as have waited, or taken longer than a second for a request, at a time. */
 int loop_create(struct fuse_session *session, unsigned threads, struct loop **loop);
 
 /* Serves until the mount is gone, such a signal comes, or loop_end is called. Requests are still
