@@ -61,117 +61,119 @@ int mount_commit_folder(struct mount *mount)
     return mounted_files_each(mount->files, true, commit, &is_interrupted);
 }
 
+/* In memory, until it is in its file. */
+static bool something_waits(const struct mount *mount)
+{
+    return temporaries_have_names(mount->temporaries) || matrices_may_wait(mount->matrices);
+}
+
+static bool is_gone(const struct mounted_file *file)
+{
+    struct stat st;
+    return sfs_stat(file->file, &st) == 0 && st.st_nlink == 0;
+}
+
 /* After a commit in the background. */
 static void note_committed(struct mount *mount, struct mounted_file *file)
 {
     let_go_of_top(mount, file);
-    if (together_is_outdated(file->file))
+    bool has_to_go = something_waits(mount) && is_gone(file);
+    if (has_to_go)
+        atomic_store(&file->is_gone, true);
+    if (has_to_go || together_is_outdated(file->file))
         mounted_outdate(file);
 }
 
-/* ---- Files with changes: committing one can take long, as may waiting for who replaces a frame of it. Each is done
- * by a thread, so that others are committed meanwhile. ---- */
+/* ---- In the background: each file by a thread, as its disk, or who replaces a frame of it, may have it wait for long,
+ * and others are committed meanwhile ---- */
 
 #define MOST_AT_A_TIME 64
 
-struct committing {
+struct beside {
     struct mount *mount;
-    struct mounted_file *file; /* used */
+    struct mounted_file *file; /* used; NULL: what waits is to be lost */
 };
 
-static void commit_beside(const struct committing *committing)
+/* What waits in memory keeps HDF5 files open that nobody finds any more, for those who wrote it. */
+static void lose_what_waits(struct mount *mount)
 {
-    struct mount *mount = committing->mount;
-    struct mounted_file *file = committing->file;
+    temporaries_lose(mount->temporaries);
+    matrices_lose(mount->matrices);
+    atomic_store(&mount->is_losing, false);
+}
+
+static void commit_file(struct mount *mount, struct mounted_file *file)
+{
     commits_in_background(file->commits);
     note_committed(mount, file);
     atomic_store(&file->is_committed, false);
     mounted_let_be(file);
 }
 
+static void do_beside(const struct beside *beside)
+{
+    if (beside->file)
+        commit_file(beside->mount, beside->file);
+    else
+        lose_what_waits(beside->mount);
+}
+
 static void *run_beside(void *data)
 {
-    struct committing *committing = data;
-    struct mount *mount = committing->mount;
-    commit_beside(committing);
-    free(committing);
-    pthread_mutex_lock(&mount->committing_lock);
-    mount->n_committing--;
-    pthread_cond_signal(&mount->committed);
-    pthread_mutex_unlock(&mount->committing_lock);
+    struct beside *beside = data;
+    struct mount *mount = beside->mount;
+    do_beside(beside);
+    free(beside);
+    pthread_mutex_lock(&mount->beside_lock);
+    mount->n_beside--;
+    pthread_cond_signal(&mount->none_beside);
+    pthread_mutex_unlock(&mount->beside_lock);
     return NULL;
 }
 
-static int start_beside(struct committing *committing)
+static int start_beside(struct beside *beside)
 {
-    struct mount *mount = committing->mount;
+    struct mount *mount = beside->mount;
     pthread_t thread;
-    pthread_mutex_lock(&mount->committing_lock);
-    int error = mount->n_committing < MOST_AT_A_TIME ? thread_start(&thread, run_beside, committing)
-                                                     : EAGAIN;
+    pthread_mutex_lock(&mount->beside_lock);
+    int error =
+        mount->n_beside < MOST_AT_A_TIME ? thread_start(&thread, run_beside, beside) : EAGAIN;
     if (!error) {
         pthread_detach(thread);
-        mount->n_committing++;
+        mount->n_beside++;
     }
-    pthread_mutex_unlock(&mount->committing_lock);
+    pthread_mutex_unlock(&mount->beside_lock);
     return -error;
 }
 
 /* Without a thread it is done here. */
 static void begin_beside(struct mount *mount, struct mounted_file *file)
 {
-    const struct committing here = {mount, file};
-    if (atomic_exchange(&file->is_committed, true))
+    const struct beside here = {mount, file};
+    struct beside *beside = malloc(sizeof(*beside));
+    if (beside)
+        *beside = here;
+    if (beside && start_beside(beside) == 0)
         return;
-    mounted_use_again(file);
-    struct committing *committing = malloc(sizeof(*committing));
-    if (committing)
-        *committing = here;
-    if (committing && start_beside(committing) == 0)
-        return;
-    free(committing);
-    commit_beside(&here);
+    free(beside);
+    do_beside(&here);
 }
 
 void mount_wait_for_commits(struct mount *mount)
 {
-    pthread_mutex_lock(&mount->committing_lock);
-    while (mount->n_committing > 0)
-        pthread_cond_wait(&mount->committed, &mount->committing_lock);
-    pthread_mutex_unlock(&mount->committing_lock);
+    pthread_mutex_lock(&mount->beside_lock);
+    while (mount->n_beside > 0)
+        pthread_cond_wait(&mount->none_beside, &mount->beside_lock);
+    pthread_mutex_unlock(&mount->beside_lock);
 }
 
-/* A commit that takes longer than an interval holds up none of other files. */
 static int commit_in_background(void *context, struct mounted_file *file)
 {
-    if (!file->commits || atomic_load(&file->is_committed))
+    if (!file->commits || atomic_exchange(&file->is_committed, true))
         return 0;
-    if (commits_try_in_background(file->commits))
-        note_committed(context, file);
-    else
-        begin_beside(context, file);
+    mounted_use_again(file);
+    begin_beside(context, file);
     return 0;
-}
-
-static int look_whether_gone(void *context, struct mounted_file *file)
-{
-    struct stat st;
-    (void)context;
-    if (sfs_stat(file->file, &st) == 0 && st.st_nlink == 0) {
-        atomic_store(&file->is_gone, true);
-        mounted_outdate(file);
-    }
-    return 0;
-}
-
-/* What waits in memory keeps HDF5 files open that nobody finds any more, for those who wrote it. */
-static void lose_what_waits(struct mount *mount)
-{
-    if (!temporaries_have_names(mount->temporaries) && !matrices_may_wait(mount->matrices))
-        return;
-    (void)mounted_files_each(mount->files, false, look_whether_gone, NULL);
-    temporaries_lose(mount->temporaries);
-    matrices_lose(mount->matrices);
 }
 
 /* A file that is being closed is committed by that. */
@@ -179,5 +181,6 @@ void mount_commit_regularly(void *context)
 {
     struct mount *mount = context;
     (void)mounted_files_each(mount->files, false, commit_in_background, mount);
-    lose_what_waits(mount);
+    if (something_waits(mount) && !atomic_exchange(&mount->is_losing, true))
+        begin_beside(mount, NULL);
 }

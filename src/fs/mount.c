@@ -75,8 +75,8 @@ static void init(struct mount *mount)
 {
     for (size_t i = 0; i < MOUNT_BECOMING; i++)
         pthread_mutex_init(&mount->becoming[i], NULL);
-    pthread_mutex_init(&mount->committing_lock, NULL);
-    pthread_cond_init(&mount->committed, NULL);
+    pthread_mutex_init(&mount->beside_lock, NULL);
+    pthread_cond_init(&mount->none_beside, NULL);
 }
 
 static int create_nodes_of_folder(struct mount *mount)
@@ -155,8 +155,8 @@ int mount_destroy(struct mount *mount)
     nodes_destroy(mount->nodes);
     for (size_t i = 0; i < MOUNT_BECOMING; i++)
         pthread_mutex_destroy(&mount->becoming[i]);
-    pthread_cond_destroy(&mount->committed);
-    pthread_mutex_destroy(&mount->committing_lock);
+    pthread_cond_destroy(&mount->none_beside);
+    pthread_mutex_destroy(&mount->beside_lock);
     return lost;
 }
 

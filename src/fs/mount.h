@@ -48,10 +48,10 @@ struct mount {
     struct fresh *fresh;       /* of the file; NULL of a folder: struct mounted_file has it */
     struct commits *commits;   /* the same */
     struct periodic *periodic; /* commits what is written in a folder; NULL of a file */
-    pthread_mutex_t committing_lock;
-    pthread_cond_t committed;
-    unsigned
-        n_committing; /* threads that commit files of a folder in the background; under this lock */
+    pthread_mutex_t beside_lock;
+    pthread_cond_t none_beside;
+    unsigned n_beside;     /* threads that work in the background for a folder; under this lock */
+    atomic_bool is_losing; /* one of them */
     struct staging *staging;
     struct temporaries *temporaries;
     struct matrices *matrices;

@@ -90,20 +90,6 @@ static int settle_and_share(struct commits *commits)
     return error;
 }
 
-/* False: it would wait, for who holds commits, or for the store, which others commit. */
-static bool begin_at_once(struct commits *commits)
-{
-    pthread_mutex_lock(&commits->lock);
-    bool begins = commits->committing == 0 && !commits->is_held &&
-                  (commits->holding == 0 || commits->was_held);
-    if (begins) {
-        commits->committing++;
-        commits->was_held = false;
-    }
-    pthread_mutex_unlock(&commits->lock);
-    return begins;
-}
-
 /* What has begun. */
 static void end_in_background(struct commits *commits, int error)
 {
@@ -118,34 +104,19 @@ static void end_in_background(struct commits *commits, int error)
              strerror(-error));
 }
 
-static void age(struct commits *commits)
+void commits_in_background(struct commits *commits)
 {
     if (fresh_age(commits->fresh))
         commits_note(commits);
-}
-
-void commits_in_background(struct commits *commits)
-{
     if (begin_commit(commits)) /* the next one tries it again */
         return;
     bool has_changes = atomic_load(&commits->has_changes);
     end_in_background(commits, has_changes ? commit_most(commits) : settle_and_share(commits));
 }
 
-bool commits_try_in_background(struct commits *commits)
-{
-    age(commits);
-    if (atomic_load(&commits->has_changes) || !begin_at_once(commits))
-        return false;
-    end_in_background(commits, settle_and_share(commits));
-    return true;
-}
-
 static void commit_regularly(void *data)
 {
-    struct commits *commits = data;
-    age(commits);
-    commits_in_background(commits);
+    commits_in_background(data);
 }
 
 static int hold(void *context)

@@ -20,13 +20,9 @@ void commits_destroy(struct commits *commits);
 /* Something was written: there is something to commit. */
 void commits_note(struct commits *commits);
 
-/* A background commit by time, if that takes no longer than settling: if there were no changes since the last commit
- * it settles the store and shares the file, if that can be: else the next one tries it again. False, and nothing is
- * committed, if there are changes, or it would wait for who holds commits or makes one: it is for
- * commits_in_background. Errors are logged, and given by commits_error. */
-bool commits_try_in_background(struct commits *commits);
-
-/* The same, however long it takes: commits changes. */
+/* A background commit by time, however long it takes: if there were no changes since the last one it settles the store,
+ * and shares the file, if that can be: else the next one tries it again. Errors are logged, and given by
+ * commits_error. */
 void commits_in_background(struct commits *commits);
 
 /* Everything written before is durable when this returns 0, except fresh frames that were not closed
