@@ -219,6 +219,14 @@ def state_of(pid):
         return "X"
 
 
+def stop(pid):
+    """Until no thread takes a request any more: the kernel lets nobody go whose request was taken
+    and is not answered. One that waits for an answer of the daemon's own cannot stop."""
+    os.kill(pid, signal.SIGSTOP)
+    while not all(state_of(thread.name) in "TDX" for thread in pathlib.Path(f"/proc/{pid}/task").iterdir()):
+        time.sleep(0.001)
+
+
 def has_ended(pid):
     """A zombie has ended, too: not everywhere does process 1 take care of orphans."""
     return state_of(pid) in "ZX"

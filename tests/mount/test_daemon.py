@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import files
-from conftest import BUILD, SPARSEFS, START_SECONDS, is_mounted, state_of, unmount, wait_for_end, wait_until
+from conftest import BUILD, SPARSEFS, START_SECONDS, is_mounted, stop, unmount, wait_for_end, wait_until
 
 MOST_UNUSED_NODES = 16384  # src/fs/node.h
 GETDENTS64 = {"x86_64": 217, "aarch64": 61, "riscv64": 61}  # syscall numbers
@@ -182,14 +182,6 @@ def test_signal_while_many_sync(mounts, tmp_path):
         for pid in children:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-
-
-def stop(pid):
-    """Until no thread takes a request any more: the kernel lets nobody go whose request was taken
-    and is not answered. One that waits for an answer of the daemon's own cannot stop."""
-    os.kill(pid, signal.SIGSTOP)
-    while not all(state_of(thread.name) in "TDX" for thread in pathlib.Path(f"/proc/{pid}/task").iterdir()):
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

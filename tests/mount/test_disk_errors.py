@@ -24,7 +24,7 @@ import pytest
 import files
 import sparse_files
 from compare import check_mount
-from conftest import (BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, state_of, unmount,
+from conftest import (BUILD, FINDS_SPARSEFS, SPARSEFS, START_SECONDS, Mount, is_mounted, state_of, stop, unmount,
                       wait_for_end, wait_until)
 from silent_fuse import silent
 from test_sparse import scattered
@@ -955,6 +955,7 @@ def invalidating(slow, tmp_path, environment=None):
         (mount / "x/frames/0.raw").write_bytes(b"\7" * frame_bytes)
         read_page(readers[2], 3 * frame_bytes)
         slow.wait_for_held(3)
+        stop(mount.process.pid)
         read_page(readers[3], 3 * frame_bytes + 4096)
         yield mount, readers
     finally:
