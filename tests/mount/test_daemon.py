@@ -122,16 +122,25 @@ def test_signal_while_files_are_open(daemons, small):
         os.close(frame)
 
 
-def again_and_again(action):
-    """In a process of its own, until the mount is gone."""
-    pid = os.fork()
-    if pid:
-        return pid
+@contextlib.contextmanager
+def again_and_again(actions):
+    """Each in a process of its own, until the mount is gone."""
+    children = []
+    for action in actions:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                while True:
+                    action()
+            finally:
+                os._exit(0)
+        children.append(pid)
     try:
-        while True:
-            action()
+        yield
     finally:
-        os._exit(0)
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 @pytest.mark.parametrize("times", range(20))
@@ -147,16 +156,10 @@ def test_signal_while_it_is_read_and_written(mounts, small, times):
         with open(mount / f"d/frames/{number}.raw", "r+b", buffering=0) as frame:
             frame.write(bytes(84))
 
-    children = [again_and_again(read) for _ in range(4)]
-    children += [again_and_again(lambda n=n: write(n)) for n in range(4)]
-    try:
+    with again_and_again([read] * 4 + [lambda n=n: write(n) for n in range(4)]):
         time.sleep(0.02 + 0.002 * times)
         mount.process.send_signal(signal.SIGTERM)
         assert mount.wait() == 0
-    finally:
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
 
 
 def test_signal_while_many_sync(mounts, tmp_path):
@@ -173,15 +176,10 @@ def test_signal_while_many_sync(mounts, tmp_path):
                 os.fsync(frame.fileno())
                 log.write(b".")
 
-    children = [again_and_again(lambda n=n: write_and_sync(n)) for n in range(16)]
-    try:
+    with again_and_again([lambda n=n: write_and_sync(n) for n in range(16)]):
         wait_until(lambda: done.exists() and done.stat().st_size > 100)
         mount.process.send_signal(signal.SIGTERM)
         assert mount.wait() == 0
-    finally:
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
