@@ -2,12 +2,14 @@
  * waits for signals. A thread is ended by a signal of its own, which interrupts its read(2): sent
  * repeatedly until the thread has ended, as it may come just before the call. It is sent under the
  * lock and only to threads that read, so that it never interrupts the serving of a request.
+ *
  * Requests that serving threads wait for are read by additional threads, which then stay. A thread that waits is
- * counted once, also while it waits in the midst of a wait: else more would seem to wait than there are. So are those
- * in the place of threads that take long without saying so, as in a system call for a disk that does not answer: when
- * all are busy, the thread that runs the loop looks after them now and then. When the loop
- * ends, requests are read for those that wait then, and for none that begins to wait later: else programs that go on
- * would keep it from its end for ever. */
+ * counted once, also while it waits in the midst of a wait: else more would seem to wait than there are. One that takes
+ * long without saying that it waits, as in a system call for a disk that does not answer, is replaced, too: while all
+ * are busy, the thread that runs the loop looks at them each second.
+ *
+ * When the loop ends, requests are read for those that wait then, and for none that begins to wait later: else programs
+ * that go on would keep it from its end for ever. */
 #include "fs/daemon/loop.h"
 
 #include <errno.h>
