@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/thread.h"
 #include "fs/mount.h"
 
@@ -87,7 +88,9 @@ static void note_committed(struct mount *mount, struct mounted_file *file)
 /* ---- In the background: each file by a thread, as its disk, or who replaces a frame of it, may have it wait for long,
  * and others are committed meanwhile ---- */
 
+/* More have to wait, but in all no longer than this for as many as do not end. */
 #define MOST_AT_A_TIME 64
+#define WAITED_NANOS   UINT64_C(1000000000)
 
 struct beside {
     struct mount *mount;
@@ -126,18 +129,19 @@ static void *run_beside(void *data)
     free(beside);
     pthread_mutex_lock(&mount->beside_lock);
     mount->n_beside--;
-    pthread_cond_signal(&mount->none_beside);
+    pthread_cond_signal(&mount->fewer_beside);
     pthread_mutex_unlock(&mount->beside_lock);
     return NULL;
 }
 
-static int start_beside(struct beside *beside)
+static int start_beside(struct beside *beside, const struct timespec *deadline)
 {
     struct mount *mount = beside->mount;
     pthread_t thread;
     pthread_mutex_lock(&mount->beside_lock);
-    int error =
-        mount->n_beside < MOST_AT_A_TIME ? thread_start(&thread, run_beside, beside) : EAGAIN;
+    while (mount->n_beside >= MOST_AT_A_TIME && !clock_has_come(deadline))
+        (void)pthread_cond_timedwait(&mount->fewer_beside, &mount->beside_lock, deadline);
+    int error = thread_start(&thread, run_beside, beside);
     if (!error) {
         pthread_detach(thread);
         mount->n_beside++;
@@ -146,25 +150,22 @@ static int start_beside(struct beside *beside)
     return -error;
 }
 
+struct turn {
+    struct mount *mount;
+    struct timespec deadline; /* of waiting for others to end */
+};
+
 /* Without a thread it is done here. */
-static void begin_beside(struct mount *mount, struct mounted_file *file)
+static void begin_beside(const struct turn *turn, struct mounted_file *file)
 {
-    const struct beside here = {mount, file};
+    const struct beside here = {turn->mount, file};
     struct beside *beside = malloc(sizeof(*beside));
     if (beside)
         *beside = here;
-    if (beside && start_beside(beside) == 0)
+    if (beside && start_beside(beside, &turn->deadline) == 0)
         return;
     free(beside);
     do_beside(&here);
-}
-
-void mount_wait_for_commits(struct mount *mount)
-{
-    pthread_mutex_lock(&mount->beside_lock);
-    while (mount->n_beside > 0)
-        pthread_cond_wait(&mount->none_beside, &mount->beside_lock);
-    pthread_mutex_unlock(&mount->beside_lock);
 }
 
 static int commit_in_background(void *context, struct mounted_file *file)
@@ -180,7 +181,24 @@ static int commit_in_background(void *context, struct mounted_file *file)
 void mount_commit_regularly(void *context)
 {
     struct mount *mount = context;
-    (void)mounted_files_each(mount->files, false, commit_in_background, mount);
+    struct turn turn = {mount, clock_in(WAITED_NANOS)};
+    (void)mounted_files_each(mount->files, false, commit_in_background, &turn);
     if (something_waits(mount) && !atomic_exchange(&mount->is_losing, true))
-        begin_beside(mount, NULL);
+        begin_beside(&turn, NULL);
+}
+
+void mount_wait_for_losing(struct mount *mount)
+{
+    pthread_mutex_lock(&mount->beside_lock);
+    while (atomic_load(&mount->is_losing))
+        pthread_cond_wait(&mount->fewer_beside, &mount->beside_lock);
+    pthread_mutex_unlock(&mount->beside_lock);
+}
+
+void mount_wait_for_commits(struct mount *mount)
+{
+    pthread_mutex_lock(&mount->beside_lock);
+    while (mount->n_beside > 0)
+        pthread_cond_wait(&mount->fewer_beside, &mount->beside_lock);
+    pthread_mutex_unlock(&mount->beside_lock);
 }

@@ -1,8 +1,6 @@
 /* A list of the open files of a folder, least recently used first: the first unused one is closed when
  * another is to be opened. Where all are in use each user may use more of them, up to his share: by what he has open,
  * and by requests, of which one may take long. */
-#include "fs/folder_open_files.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,27 +14,11 @@
 #include "common/clock.h"
 #include "common/interrupt.h"
 #include "common/log.h"
+#include "fs/folder_files_private.h"
 
 #define RELEASE_NANOS   1000000000u
 #define MOST_KEPT_NAMES 1024 /* bytes, of each file */
 #define NANOS           1000000000
-
-struct mounted_files {
-    struct folder *folder;
-    struct together *together;
-    unsigned most;
-    size_t most_in_use; /* mounted_most_in_use, or fewer for want of descriptors */
-    struct mounted_calls calls;
-    void *context;
-    pthread_mutex_t lock;         /* guards what follows */
-    pthread_cond_t changed;       /* something is no longer busy or used */
-    struct mounted_file *open;    /* with those that are being closed */
-    struct mounted_file *opening; /* those that are being opened */
-    unsigned n_open;              /* of both */
-    uint64_t opened;
-    int lost;                     /* the first error for which something is lost */
-    struct sfs_statistics closed; /* the store_* of those that are not open any more */
-};
 
 /* Half of the descriptors are for these files. */
 static size_t most_in_use(unsigned most)
@@ -415,8 +397,7 @@ void mounted_unref(struct mounted_file *file)
     }
 }
 
-/* Whether it is closed. */
-static bool close_file(struct mounted_file *file, bool may_stay)
+bool mounted_close(struct mounted_file *file, bool may_stay)
 {
     mounted_ref(file);
     (void)end_file(file, may_stay);
@@ -520,7 +501,7 @@ static int wait_for_others(struct mounted_files *files, const struct wish *wish)
 
 static int make_room(struct mounted_file *unused, struct wish *wish)
 {
-    if (!close_file(unused, true))
+    if (!mounted_close(unused, true))
         wish->has_failed = true;
     return interrupt_check();
 }
@@ -648,7 +629,7 @@ static int use_locked(struct mounted_file *file, struct wish *wish)
         else if ((other = find_same(file)) && other->is_busy)
             error = interrupt_wait_monotonic(&files->changed, &files->lock);
         else if (other)
-            (void)close_file(other, true);
+            (void)mounted_close(other, true);
         else
             error = open_or_wait(file, wish);
     }
@@ -866,122 +847,4 @@ void mounted_views_closed(struct mounted_file *file)
     file->n_views--;
     pthread_cond_broadcast(&files->changed);
     pthread_mutex_unlock(&files->lock);
-}
-
-/* ---- All of them ---- */
-
-int mounted_files_close(struct mounted_files *files)
-{
-    pthread_mutex_lock(&files->lock);
-    while (files->open)
-        (void)close_file(files->open, false);
-    int lost = files->lost;
-    pthread_mutex_unlock(&files->lock);
-    return lost;
-}
-
-/* The next open file, which is in use then, or NULL; waits for one that is being closed, as that may fail
- * and leave it open, or leaves it out. -EINTR. */
-static int next_open(struct mounted_files *files, struct mounted_file **all, size_t n, size_t *i,
-                     bool waits, struct mounted_file **out)
-{
-    int error = 0;
-    *out = NULL;
-    pthread_mutex_lock(&files->lock);
-    for (; *i < n && !*out && !error; ++*i) {
-        while (waits && all[*i]->is_busy && !error)
-            error = interrupt_wait_monotonic(&files->changed, &files->lock);
-        if (!error && all[*i]->file && !all[*i]->is_busy)
-            *out = all[*i];
-    }
-    if (*out)
-        (*out)->users++;
-    pthread_mutex_unlock(&files->lock);
-    return error;
-}
-
-/* Those that are open, with a reference each; the caller frees the array. */
-static struct mounted_file **all_open(struct mounted_files *files, size_t *n)
-{
-    struct mounted_file *file;
-    pthread_mutex_lock(&files->lock);
-    struct mounted_file **all = calloc(files->n_open + 1, sizeof(struct mounted_file *));
-    *n = 0;
-    DL_FOREACH2 (all ? files->open : NULL, file, next_open) {
-        mounted_ref(file);
-        all[(*n)++] = file;
-    }
-    pthread_mutex_unlock(&files->lock);
-    return all;
-}
-
-int mounted_files_each(struct mounted_files *files, bool waits,
-                       int (*action)(void *context, struct mounted_file *file), void *context)
-{
-    size_t n, i = 0;
-    struct mounted_file *file, **all = all_open(files, &n);
-    int error = all ? 0 : -ENOMEM;
-    int stopped = all ? next_open(files, all, n, &i, waits, &file) : error;
-    while (!stopped && file) {
-        int failed = action(context, file);
-        error = error ? error : failed;
-        mounted_ref(file); /* that of a user */
-        mounted_let_be(file);
-        stopped = next_open(files, all, n, &i, waits, &file);
-    }
-    error = error ? error : stopped;
-    for (i = 0; all && i < n; i++)
-        mounted_unref(all[i]);
-    free(all);
-    return error;
-}
-
-static int refresh(void *context, struct mounted_file *file)
-{
-    (void)context;
-    return sfs_refresh(file->file);
-}
-
-int mounted_files_refresh(struct mounted_files *files)
-{
-    return mounted_files_each(files, true, refresh, NULL);
-}
-
-void mounted_files_interrupt(struct mounted_files *files)
-{
-    const struct mounted_file *file;
-    pthread_mutex_lock(&files->lock);
-    DL_FOREACH2 (files->open, file, next_open)
-        sfs_interrupt(file->file);
-    pthread_mutex_unlock(&files->lock);
-}
-
-void mounted_files_statistics(struct mounted_files *files, struct mounted_statistics *statistics)
-{
-    const struct mounted_file *file;
-    struct sfs_statistics of_file;
-    struct sfs_statistics *sums = &statistics->sums;
-    together_statistics(files->together, sums);
-    pthread_mutex_lock(&files->lock);
-    statistics->lock = SFS_LOCK_NONE;
-    statistics->most = files->most;
-    statistics->open = files->n_open;
-    statistics->opened = files->opened;
-    sums->store_reads = files->closed.store_reads;
-    sums->store_bytes_read = files->closed.store_bytes_read;
-    sums->store_commits = files->closed.store_commits;
-    DL_FOREACH2 (files->open, file, next_open) {
-        enum sfs_lock lock = sfs_lock(file->file);
-        statistics->lock = lock > statistics->lock ? lock : statistics->lock;
-        sfs_statistics(file->file, &of_file);
-        sums->store_reads += of_file.store_reads;
-        sums->store_bytes_read += of_file.store_bytes_read;
-        sums->store_commits += of_file.store_commits;
-    }
-    pthread_mutex_unlock(&files->lock);
-}
-
-int mounted_files_set_cache_size(struct mounted_files *files, size_t bytes)
-{
-    return together_set_cache_size(files->together, bytes);
 }

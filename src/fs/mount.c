@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "fs/daemon/timer_thread.h"
 
 /* Frames that take more than this share of the cache do not wait in it to be closed. */
@@ -76,7 +77,7 @@ static void init(struct mount *mount)
     for (size_t i = 0; i < MOUNT_BECOMING; i++)
         pthread_mutex_init(&mount->becoming[i], NULL);
     pthread_mutex_init(&mount->beside_lock, NULL);
-    pthread_cond_init(&mount->none_beside, NULL);
+    clock_init_condition(&mount->fewer_beside);
 }
 
 static int create_nodes_of_folder(struct mount *mount)
@@ -138,13 +139,15 @@ int mount_create(struct mount *mount, const struct options *options, struct sfs_
 int mount_destroy(struct mount *mount)
 {
     periodic_destroy(mount->periodic);
-    mount_wait_for_commits(mount);
-    matrices_destroy(mount->matrices); /* whose files are closed next */
-    if (mount->files)                  /* the thread that follows must use none */
+    mount_wait_for_losing(mount);
+    matrices_end(mount->matrices); /* whose files are closed next */
+    if (mount->files)              /* the thread that follows must use none */
         mounted_files_interrupt(mount->files);
     follow_destroy(mount->follow);
     mount->follow = NULL;
     int lost = mount->files && mount->nodes ? mounted_files_close(mount->files) : 0;
+    mount_wait_for_commits(mount);
+    matrices_destroy(mount->matrices);
     commits_destroy(mount->commits);
     fresh_destroy(mount->fresh);
     removed_destroy(mount->removed);
@@ -155,7 +158,7 @@ int mount_destroy(struct mount *mount)
     nodes_destroy(mount->nodes);
     for (size_t i = 0; i < MOUNT_BECOMING; i++)
         pthread_mutex_destroy(&mount->becoming[i]);
-    pthread_cond_destroy(&mount->none_beside);
+    pthread_cond_destroy(&mount->fewer_beside);
     pthread_mutex_destroy(&mount->beside_lock);
     return lost;
 }

@@ -49,7 +49,7 @@ struct mount {
     struct commits *commits;   /* the same */
     struct periodic *periodic; /* commits what is written in a folder; NULL of a file */
     pthread_mutex_t beside_lock;
-    pthread_cond_t none_beside;
+    pthread_cond_t fewer_beside;
     unsigned n_beside;     /* threads that work in the background for a folder; under this lock */
     atomic_bool is_losing; /* one of them */
     struct staging *staging;
@@ -96,7 +96,8 @@ int mount_commit_folder(struct mount *mount);
 /* The same in the background, of what has changed, for a struct periodic: the argument is a struct mount. */
 void mount_commit_regularly(void *mount);
 
-/* Waits until nothing that it has begun goes on. It is not called any more. */
+/* It is not called any more. Waits until no thread of it looks for what is lost (matrices_lose); until none goes on. */
+void mount_wait_for_losing(struct mount *mount);
 void mount_wait_for_commits(struct mount *mount);
 
 /* A user has written something of the node's file: there is something to commit, and it counts for him if that

@@ -297,7 +297,7 @@ void matrices_lose(struct matrices *matrices)
     }
 }
 
-void matrices_destroy(struct matrices *matrices)
+void matrices_end(struct matrices *matrices)
 {
     struct matrix *matrix, *next;
     if (!matrices)
@@ -307,6 +307,12 @@ void matrices_destroy(struct matrices *matrices)
         HASH_DEL(matrices->table, matrix);
         destroy(matrices, matrix);
     }
+}
+
+void matrices_destroy(struct matrices *matrices)
+{
+    if (!matrices)
+        return;
     pthread_mutex_destroy(&matrices->lock);
     free(matrices);
 }

@@ -24,7 +24,8 @@ struct staging_limit;
 /* All outlive the table. */
 int matrices_create(struct nodes *nodes, struct staging_limit *limit, struct matrices **matrices);
 
-/* Says in the log what is lost. Nobody uses any; their HDF5 files are open still. NULL is fine. */
+/* Nobody uses any more: all are gone, and the log says what is lost. Their HDF5 files are open still. NULL is fine. */
+void matrices_end(struct matrices *matrices);
 void matrices_destroy(struct matrices *matrices);
 
 /* Whether anything may wait. NULL is fine. */

@@ -840,6 +840,37 @@ def test_a_disk_that_does_not_answer_does_not_hold_others(mounts, tmp_path):
         disk.end()
 
 
+@pytest.mark.parametrize("interval", [0, 1])
+def test_the_end_commits_what_is_on_disks_that_answer(mounts, tmp_path, interval):
+    """One does not, whether a commit waits for it already or the end's is the first: the others' files are committed
+    and closed meanwhile, and the daemon ends when it answers."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    disk = Failfs(folder / "slow", errno.EIO)
+    try:
+        create_on(disk, disk.path / "a.h5")
+        shutil.copyfile(disk.path / "a.h5", folder / "b.h5")
+        mount = mounts(folder, "default", f"commit_interval={interval}")
+        with disk.killed_on_error():
+            with open(mount / "slow/a.h5/x/frames/1.raw", "r+b", buffering=0) as frame:
+                frame.write(b"\1\2" * 4096)
+                os.fsync(frame.fileno())
+                disk.hold("changes")
+                os.pwrite(frame.fileno(), b"\3\4" * 4096, 0)
+            if interval:
+                disk.wait_for_held()
+            (mount / "b.h5/x/frames/1.raw").write_bytes(b"\5\6" * 4096)
+            mount.process.terminate()
+            disk.wait_for_held()
+            wait_until(lambda: frame_of(folder / "b.h5", 1, tmp_path) == b"\5\6" * 4096)
+            assert mount.process.poll() is None
+            disk.let_go()
+            assert mount.wait() == 0
+            assert frame_of(disk.path / "a.h5", 1, tmp_path) == b"\3\4" * 4096
+    finally:
+        disk.end()
+
+
 SYNC = """
 import os, sys
 folder = os.open(sys.argv[1], os.O_RDONLY)
