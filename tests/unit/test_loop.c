@@ -23,6 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows 
 static pthread_cond_t changed;
 static unsigned begun, started, ended; /* requests, threads, threads */
 static bool is_created, may_end, may_end_late;
+static bool fails; /* the next start of a thread, once */
 
 static void note(unsigned *count)
 {
@@ -86,6 +87,10 @@ __attribute__((visibility("default"))) int __wrap_thread_start(pthread_t *thread
                                                                void *(*run)(void *), void *data)
 {
     run_of_loop = run; /* always the same */
+    if (fails) {
+        fails = false;
+        return EAGAIN;
+    }
     int error = __real_thread_start(thread, run_and_note, data);
     if (!error)
         note(&started);
@@ -201,7 +206,19 @@ static void those_that_take_long_are_replaced(void **state)
     begin();
     for (unsigned working = 0; working < 3 * MOST; working++)
         ask(WORKS);
-    assert_in_range(started, 3 * MOST, 3 * MOST + 1); /* the next one is read when another takes long */
+    assert_in_range(started, 3 * MOST,
+                    3 * MOST + 1); /* the next one is read when another takes long */
+    end();
+}
+
+static void what_cannot_be_started_is_tried_again(void **state)
+{
+    (void)state;
+    begin();
+    fails = true; /* nobody reads the next request */
+    for (unsigned working = 0; working < MOST; working++)
+        ask(WORKS);
+    assert_false(fails);
     end();
 }
 
@@ -243,5 +260,6 @@ static void who_waits_later_does_not_keep_it_from_its_end(void **state)
 TEST_MAIN(cmocka_unit_test(each_that_waits_is_replaced_by_one),
           cmocka_unit_test(others_that_wait_are_not_among_them),
           cmocka_unit_test(those_that_take_long_are_replaced),
+          cmocka_unit_test(what_cannot_be_started_is_tried_again),
           cmocka_unit_test(who_waits_is_served_while_it_ends),
           cmocka_unit_test(who_waits_later_does_not_keep_it_from_its_end))

@@ -183,30 +183,39 @@ static void *serve(void *data)
     return NULL;
 }
 
-/* If there may be one more and can be: else when one takes long. The lock must be held, here and in the next. */
-static void start_server(struct loop *loop)
+/* The thread that runs the loop looks at them in a while. The lock must be held, here and in what follows. */
+static void watch(struct loop *loop)
 {
-    SANE(loop->busy <= loop->running && loop->reading <= loop->busy);
-    if (!goes_on(loop))
-        return;
-    if (loop->busy >= loop->most) {
-        if (!loop->is_watched)
-            pthread_kill(loop->runner, WAKE);
-        loop->is_watched = true;
-        return;
-    }
+    if (!loop->is_watched)
+        pthread_kill(loop->runner, WAKE);
+    loop->is_watched = true;
+}
+
+static bool add_server(struct loop *loop)
+{
     struct server *server = calloc(1, sizeof(*server));
     if (!server)
-        return;
+        return false;
     *server = (struct server){.loop = loop, .is_reading = true};
     if (thread_start(&server->thread, serve, server) != 0) {
         free(server);
-        return;
+        return false;
     }
     DL_APPEND(loop->servers, server);
     loop->running++;
     loop->busy++;
     loop->reading++;
+    return true;
+}
+
+/* If there may be one more and can be: else it is tried again, also when one takes long. */
+static void start_server(struct loop *loop)
+{
+    SANE(loop->busy <= loop->running && loop->reading <= loop->busy);
+    if (!goes_on(loop))
+        return;
+    if (loop->busy >= loop->most || !add_server(loop))
+        watch(loop);
 }
 
 /* As long as requests are read none of the servers has ended. */
