@@ -14,17 +14,17 @@
 
 #define TOLD_NANOS UINT64_C(30000000000)
 
-/* One that is not being closed, rather one that can be: it is not used. NULL: all are. */
+/* One that is not being closed, rather one that is not committed by another thread. NULL: all are. */
 static struct mounted_file *find_open(const struct mounted_files *files)
 {
-    struct mounted_file *file, *used = NULL;
+    struct mounted_file *file, *committed = NULL;
     DL_FOREACH2 (files->open, file, next_open) {
-        if (!file->is_busy && file->users == 0)
+        if (!file->is_busy && !atomic_load(&file->is_committed))
             return file;
         if (!file->is_busy)
-            used = file;
+            committed = file;
     }
-    return used;
+    return committed;
 }
 
 /* The lock must be held, and is dropped meanwhile. */
@@ -32,10 +32,10 @@ static void close_open(struct mounted_files *files)
 {
     struct mounted_file *file;
     while ((file = find_open(files)))
-        if (file->users == 0)
-            (void)mounted_close(file, false);
-        else
+        if (atomic_load(&file->is_committed)) /* it is used for that */
             pthread_cond_wait(&files->changed, &files->lock);
+        else
+            (void)mounted_close(file, false);
 }
 
 static void *run_closing(void *data)
