@@ -42,8 +42,9 @@ static bool may_be_written(const struct mount *mount, const struct node *node)
            !atomic_load(&node->mounted->is_read_only);
 }
 
-/* Nothing else can be. HDF5 files are directories: those that can be read can be searched. */
-static void show(const struct mount *mount, const struct node *node, struct stat *st)
+/* Nothing else can be. HDF5 files are directories: those that can be read can be searched. Whether it belongs to whom the
+ * kernel was told. */
+static bool show(const struct mount *mount, const struct node *node, struct stat *st)
 {
     const struct options *options = mount->options;
     bool is_link = node->type == NODE_SYMLINK;
@@ -52,7 +53,7 @@ static void show(const struct mount *mount, const struct node *node, struct stat
         node->type == NODE_GROUP ? (st->st_mode & READ_BITS) >> 2 : st->st_mode & EXECUTE_BITS;
     mode_t bits = (st->st_mode & kept) | execute;
     mode_t type = node->type == NODE_GROUP ? S_IFDIR : st->st_mode & S_IFMT;
-    mounted_tell_owners(node->mounted, st);
+    bool is_told = mounted_has_told_owners(node->mounted, st);
     if (options->has_umask)
         bits = (type == S_IFDIR ? kept | EXECUTE_BITS : kept) & ~options->umask;
     else
@@ -65,6 +66,7 @@ static void show(const struct mount *mount, const struct node *node, struct stat
     st->st_gid = options->has_gid ? options->gid : st->st_gid;
     if (node->type == NODE_GROUP)
         st->st_size = st->st_blocks = 0;
+    return is_told;
 }
 
 int mount_folder_attributes(struct mount *mount, const struct node *node, struct stat *st)
@@ -75,13 +77,14 @@ int mount_folder_attributes(struct mount *mount, const struct node *node, struct
     close(fd);
     if (!mounted_shows(node->mounted, st))
         return -ESTALE;
-    show(mount, node, st);
+    mounted_tell_owners(node->mounted, st);
+    (void)show(mount, node, st);
     return 0;
 }
 
 /* The node of what was found by a descriptor, which the caller holds then. */
 static int node_of_found(struct mount *mount, const struct node *directory, const char *name,
-                         int found, struct stat *st, const struct node **child)
+                         int found, struct stat *st, const struct node **child, bool *is_told)
 {
     struct folder *folder = mounted_files_folder(mount->files);
     char target[PATH_MAX];
@@ -95,19 +98,19 @@ static int node_of_found(struct mount *mount, const struct node *directory, cons
     target[n] = '\0';
     error = node_folder_child(mount->nodes, directory, &entry, child);
     if (!error)
-        show(mount, *child, st);
+        *is_told = show(mount, *child, st);
     return error;
 }
 
 static int child_in(struct mount *mount, const struct node *directory, int fd, const char *name,
-                    const struct node **child, struct stat *st)
+                    const struct node **child, struct stat *st, bool *is_told)
 {
     int found = folder_find_in(mounted_files_folder(mount->files), fd, name, st);
     if (found == -ENOENT)
         node_folder_forget(mount->nodes, directory, name);
     if (found < 0)
         return found;
-    int error = node_of_found(mount, directory, name, found, st, child);
+    int error = node_of_found(mount, directory, name, found, st, child, is_told);
     close(found);
     return error;
 }
@@ -117,6 +120,7 @@ int mount_lookup_in_folder(struct mount *mount, const struct node *directory, co
 {
     struct stat st;
     const struct node *child;
+    bool is_told;
     if (!directory->parent && !strcmp(name, NAME_CONTROL)) {
         *inode = (struct inode){.entry = ENTRY_CONTROL};
         node_hold(mount->nodes, inode->node);
@@ -125,7 +129,7 @@ int mount_lookup_in_folder(struct mount *mount, const struct node *directory, co
     int fd = find(mount, directory, &st);
     if (fd < 0)
         return fd;
-    int error = child_in(mount, directory, fd, name, &child, &st);
+    int error = child_in(mount, directory, fd, name, &child, &st, &is_told);
     close(fd);
     if (!error)
         *inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
@@ -134,14 +138,14 @@ int mount_lookup_in_folder(struct mount *mount, const struct node *directory, co
 
 int mount_listed_in_folder(struct mount *mount, const struct node *directory,
                            const struct folder_names *names, size_t i, const struct node **child,
-                           struct stat *st)
+                           struct stat *st, bool *is_told)
 {
     struct folder_entry entry = {.name = names->text + names->name[i].at, .st = st};
     if (!folder_knows_listed(mounted_files_folder(mount->files), names, i, st, &entry.kind))
-        return child_in(mount, directory, names->directory, entry.name, child, st);
+        return child_in(mount, directory, names->directory, entry.name, child, st, is_told);
     int error = node_folder_child(mount->nodes, directory, &entry, child);
     if (!error)
-        show(mount, *child, st);
+        *is_told = show(mount, *child, st);
     return error;
 }
 

@@ -158,6 +158,16 @@ static bool is_still(const struct mounted_file *file, const struct stat *st)
     return is_same_state(was, st) && !(is_wider && file->is_for_others);
 }
 
+void mounted_tell_owners(struct mounted_file *file, const struct stat *st)
+{
+    atomic_store(&file->told_owners, owners_of(st));
+}
+
+bool mounted_has_told_owners(const struct mounted_file *file, const struct stat *st)
+{
+    return atomic_load(&file->told_owners) == owners_of(st);
+}
+
 /* Whether it may be another file, as it has other owners than were shown to others, or (as_told) not any more the bits
  * that have let them in. A directory stays what it is; as_told not before its owners are told. */
 static bool may_be_another(const struct mounted_file *file, const struct stat *st, bool as_told)
@@ -165,7 +175,7 @@ static bool may_be_another(const struct mounted_file *file, const struct stat *s
     if (!file->is_for_others)
         return false;
     if (S_ISDIR(st->st_mode))
-        return as_told && atomic_load(&file->told_owners) != owners_of(st);
+        return as_told && !mounted_has_told_owners(file, st);
     return !has_same_owners(&file->st, st) ||
            (as_told && atomic_load(&file->told) & ~st->st_mode & 0777);
 }
@@ -208,11 +218,6 @@ bool mounted_shows(struct mounted_file *file, struct stat *st)
 bool mounted_is_directory(const struct mounted_file *file, const struct stat *st)
 {
     return S_ISDIR(st->st_mode) && is_same_file(&file->st, st);
-}
-
-void mounted_tell_owners(struct mounted_file *file, const struct stat *st)
-{
-    atomic_store(&file->told_owners, owners_of(st));
 }
 
 void mounted_tell(struct mounted_file *file, mode_t bits)
@@ -378,11 +383,14 @@ static int end_file(struct mounted_file *file, bool may_stay)
 /* The same; frees it with its last reference. */
 static void unref(struct mounted_file *file)
 {
-    if (atomic_fetch_sub(&file->refs, 1) > 1)
-        return;
-    if (file->file)
+    while (atomic_fetch_sub(&file->refs, 1) == 1) {
+        if (!file->file) {
+            free_file(file);
+            return;
+        }
+        mounted_ref(file); /* until it is closed it is found among those that are open */
         (void)end_file(file, false);
-    free_file(file);
+    }
 }
 
 void mounted_unref(struct mounted_file *file)
@@ -786,7 +794,7 @@ static void put(struct mounted_file *file, struct user_counts *counts, uid_t use
     if (counts)
         user_count_remove(counts, user);
     pthread_cond_broadcast(&files->changed);
-    if (file->is_outdated && file->users == 0 && file->file)
+    if (file->is_outdated && file->users == 0 && file->file && !file->is_busy)
         (void)end_file(file, true);
     unref(file);
     pthread_mutex_unlock(&files->lock);

@@ -99,8 +99,8 @@ void mounted_files_destroy(struct mounted_files *files); /* NULL is fine */
 
 struct folder *mounted_files_folder(const struct mounted_files *files);
 
-/* Closes all at the end of the mount, each when it is not committed in the background any more, for which nothing else
- * uses it. Returns the first error by which changes were lost, also of files that were closed before; the log has all
+/* Closes all at the end of the mount, also what is used, each when it is not committed in the background any more
+ * (is_committed). Returns the first error by which changes were lost, also of files that were closed before; the log has all
  * of them. */
 int mounted_files_close(struct mounted_files *files);
 
@@ -144,9 +144,11 @@ bool mounted_is_directory(const struct mounted_file *file, const struct stat *st
  * others, who, but of a directory, do not get more by that than all had. */
 bool mounted_shows(struct mounted_file *file, struct stat *st);
 
-/* The kernel is going to be told these permission bits, and this owner and group. */
+/* The kernel may be told these permission bits; it is going to be told this owner and group; whether those were told
+ * last: by an answer that tells others of a directory the kernel is not to learn of them otherwise. */
 void mounted_tell(struct mounted_file *file, mode_t bits);
 void mounted_tell_owners(struct mounted_file *file, const struct stat *st);
+bool mounted_has_told_owners(const struct mounted_file *file, const struct stat *st);
 
 /* Of what is not HDF5, and is opened in this state: whether all pages that the kernel may have are of it. From then on
  * they are. */

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import time
 
 import h5py
@@ -548,6 +549,38 @@ def test_a_directory_is_given_away(mounts, tmp_path, owner, group, mode):
         now = os.stat(mount / "name")
         assert (now.st_uid, now.st_gid, stat.S_IMODE(now.st_mode)) == (owner, group, mode & 0o555)
         time.sleep(0.6)
+
+
+IN_IT = """
+import os, sys
+os.stat(".")
+print("in it", flush=True)
+sys.stdin.readline()
+print(open("file").read())
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("n", [0, 300])
+def test_a_listing_tells_nothing_of_a_directory_that_is_given_away(mounts, tmp_path, n):
+    """Of names far down the kernel asks for no attributes: it goes by what it knew, by which who had the directory, and
+    is in it, may see what its new owner puts there."""
+    let_in(tmp_path)
+    folder = tmp_path / "in"
+    (folder / "name").mkdir(parents=True)
+    for i in range(n):
+        (folder / f"{i:03}-{'x' * 200}").touch()
+    os.chown(folder / "name", USER, USER)
+    (folder / "name").chmod(0o700)
+    mount = mounts(folder, "allow_other", expect_log=True)
+    with subprocess.Popen([sys.executable, "-c", IN_IT], cwd=mount / "name", user=USER, group=USER, extra_groups=[],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "in it\n"
+        os.chown(folder / "name", NOBODY, NOBODY)
+        (folder / "name/file").write_text("secret")
+        os.listdir(mount.root)
+        told, error = process.communicate("\n")
+    assert told == "" and "Error" in error
 
 
 @needs_root

@@ -23,6 +23,7 @@ struct test {
     struct mounted_files *files;
     struct mounted_file *file;
     sem_t begun, goes_on; /* opening it */
+    unsigned n_closed;
 };
 
 struct user {
@@ -43,9 +44,18 @@ static int opened(void *context, struct mounted_file *file, struct sfs_file *mad
     return 0;
 }
 
-static void closing(void *context, struct mounted_file *file)
+static int look(void *context, struct mounted_file *file)
 {
     (void)context, (void)file;
+    return 0;
+}
+
+static void closing(void *context, struct mounted_file *file)
+{
+    struct test *test = context;
+    (void)file;
+    if (test->n_closed++ == 0)
+        assert_int_equal(mounted_files_each(test->files, false, look, NULL), 0);
 }
 
 static struct mounted_file *make_file(const struct test *test, const char *name)
@@ -72,6 +82,7 @@ static void begin_with(struct test *test, unsigned most)
     assert_int_equal(mounted_files_create(test->folder, test->together, most, &test->files), 0);
     mounted_files_set_calls(test->files, &calls, test);
     test->file = make_file(test, "a.h5");
+    test->n_closed = 0;
     sem_init(&test->begun, 0, 0);
     sem_init(&test->goes_on, 0, 0);
 }
@@ -358,7 +369,23 @@ static void paths_of_files_have_a_limit(void **state)
     end(&test);
 }
 
-TEST_MAIN(cmocka_unit_test(who_waits_is_interrupted), cmocka_unit_test(paths_of_files_have_a_limit),
-          cmocka_unit_test(who_asks_has_his_share), cmocka_unit_test(opening_counts_for_who_asks),
+static void who_goes_through_all_leaves_what_is_being_closed(void **state)
+{
+    (void)state;
+    struct test test;
+    begin(&test);
+    sem_post(&test.goes_on);
+    assert_int_equal(mounted_use(test.file, 0), 0);
+    mounted_put(test.file, 0);
+    mounted_unref(test.file);
+    assert_int_equal(test.n_closed, 1);
+    test.file = NULL;
+    end(&test);
+}
+
+TEST_MAIN(cmocka_unit_test(who_waits_is_interrupted),
+          cmocka_unit_test(who_goes_through_all_leaves_what_is_being_closed),
+          cmocka_unit_test(paths_of_files_have_a_limit), cmocka_unit_test(who_asks_has_his_share),
+          cmocka_unit_test(opening_counts_for_who_asks),
           cmocka_unit_test(committing_counts_for_who_has_changed_it),
           cmocka_unit_test(who_may_not_open_closes_no_others), cmocka_unit_test(users_are_counted))
