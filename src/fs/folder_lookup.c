@@ -42,8 +42,8 @@ static bool may_be_written(const struct mount *mount, const struct node *node)
            !atomic_load(&node->mounted->is_read_only);
 }
 
-/* Nothing else can be. HDF5 files are directories: those that can be read can be searched. Whether it belongs to whom the
- * kernel was told. */
+/* Nothing else can be. HDF5 files are directories: those that can be read can be searched. Whether it belongs to
+ * whom the kernel was told. */
 static bool show(const struct mount *mount, const struct node *node, struct stat *st)
 {
     const struct options *options = mount->options;
@@ -84,33 +84,33 @@ int mount_folder_attributes(struct mount *mount, const struct node *node, struct
 
 /* The node of what was found by a descriptor, which the caller holds then. */
 static int node_of_found(struct mount *mount, const struct node *directory, const char *name,
-                         int found, struct stat *st, const struct node **child, bool *is_told)
+                         int found, struct in_folder *child)
 {
     struct folder *folder = mounted_files_folder(mount->files);
     char target[PATH_MAX];
-    struct folder_entry entry = {.name = name, .st = st, .target = target};
-    int error = folder_kind(folder, found, st, &entry.kind);
+    struct folder_entry entry = {.name = name, .st = &child->st, .target = target};
+    int error = folder_kind(folder, found, &child->st, &entry.kind);
     if (error)
         return error;
     ssize_t n = entry.kind == FOLDER_SYMLINK ? readlinkat(found, "", target, sizeof(target)) : 0;
     if (n < 0 || n == sizeof(target))
         return n < 0 ? -errno : -ENAMETOOLONG;
     target[n] = '\0';
-    error = node_folder_child(mount->nodes, directory, &entry, child);
+    error = node_folder_child(mount->nodes, directory, &entry, &child->node);
     if (!error)
-        *is_told = show(mount, *child, st);
+        child->is_told = show(mount, child->node, &child->st);
     return error;
 }
 
 static int child_in(struct mount *mount, const struct node *directory, int fd, const char *name,
-                    const struct node **child, struct stat *st, bool *is_told)
+                    struct in_folder *child)
 {
-    int found = folder_find_in(mounted_files_folder(mount->files), fd, name, st);
+    int found = folder_find_in(mounted_files_folder(mount->files), fd, name, &child->st);
     if (found == -ENOENT)
         node_folder_forget(mount->nodes, directory, name);
     if (found < 0)
         return found;
-    int error = node_of_found(mount, directory, name, found, st, child, is_told);
+    int error = node_of_found(mount, directory, name, found, child);
     close(found);
     return error;
 }
@@ -119,8 +119,7 @@ int mount_lookup_in_folder(struct mount *mount, const struct node *directory, co
                            struct inode *inode)
 {
     struct stat st;
-    const struct node *child;
-    bool is_told;
+    struct in_folder child;
     if (!directory->parent && !strcmp(name, NAME_CONTROL)) {
         *inode = (struct inode){.entry = ENTRY_CONTROL};
         node_hold(mount->nodes, inode->node);
@@ -129,23 +128,22 @@ int mount_lookup_in_folder(struct mount *mount, const struct node *directory, co
     int fd = find(mount, directory, &st);
     if (fd < 0)
         return fd;
-    int error = child_in(mount, directory, fd, name, &child, &st, &is_told);
+    int error = child_in(mount, directory, fd, name, &child);
     close(fd);
     if (!error)
-        *inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
+        *inode = (struct inode){.node = child.node->number, .entry = ENTRY_NODE};
     return error;
 }
 
 int mount_listed_in_folder(struct mount *mount, const struct node *directory,
-                           const struct folder_names *names, size_t i, const struct node **child,
-                           struct stat *st, bool *is_told)
+                           const struct folder_names *names, size_t i, struct in_folder *child)
 {
-    struct folder_entry entry = {.name = names->text + names->name[i].at, .st = st};
-    if (!folder_knows_listed(mounted_files_folder(mount->files), names, i, st, &entry.kind))
-        return child_in(mount, directory, names->directory, entry.name, child, st, is_told);
-    int error = node_folder_child(mount->nodes, directory, &entry, child);
+    struct folder_entry entry = {.name = names->text + names->name[i].at, .st = &child->st};
+    if (!folder_knows_listed(mounted_files_folder(mount->files), names, i, &child->st, &entry.kind))
+        return child_in(mount, directory, names->directory, entry.name, child);
+    int error = node_folder_child(mount->nodes, directory, &entry, &child->node);
     if (!error)
-        *is_told = show(mount, *child, st);
+        child->is_told = show(mount, child->node, &child->st);
     return error;
 }
 

@@ -100,8 +100,8 @@ void mounted_files_destroy(struct mounted_files *files); /* NULL is fine */
 struct folder *mounted_files_folder(const struct mounted_files *files);
 
 /* Closes all at the end of the mount, also what is used, each when it is not committed in the background any more
- * (is_committed). Returns the first error by which changes were lost, also of files that were closed before; the log has all
- * of them. */
+ * (is_committed). Returns the first error by which changes were lost, also of files that were closed before; the log
+ * has all of them. */
 int mounted_files_close(struct mounted_files *files);
 
 /* Calls action for those that are open, each used meanwhile; the first error. waits: for one that is being closed,

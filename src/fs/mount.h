@@ -280,11 +280,14 @@ int mount_lookup_in_folder(struct mount *mount, const struct node *directory, co
                            struct inode *inode);
 int mount_folder_attributes(struct mount *mount, const struct node *node, struct stat *st);
 
-/* The same in one, of a name that is listed; the caller holds the node then. *is_told: the kernel may be given these
- * attributes (mounted_has_told_owners). */
+/* The same in one, of a name that is listed; the caller holds the node then. */
+struct in_folder {
+    const struct node *node;
+    struct stat st;
+    bool is_told; /* the kernel may be given these attributes (mounted_has_told_owners) */
+};
 int mount_listed_in_folder(struct mount *mount, const struct node *directory,
-                           const struct folder_names *names, size_t i, const struct node **child,
-                           struct stat *st, bool *is_told);
+                           const struct folder_names *names, size_t i, struct in_folder *child);
 
 int mount_list_folder(struct mount *mount, const struct node *directory,
                       struct folder_names *names);

@@ -304,9 +304,9 @@ static int list_folder(struct mount *mount, const struct directory *directory, u
                        bool plus, struct listed *listed)
 {
     struct folder_names *names = directory->names;
-    const struct node *child;
+    struct in_folder child;
     size_t i;
-    bool is_told, is_root = !directory->node->parent;
+    bool is_root = !directory->node->parent;
     if (at == AT_CONTROL) {
         strcpy(listed->name, NAME_CONTROL);
         listed->inode = (struct inode){.entry = ENTRY_CONTROL};
@@ -321,7 +321,7 @@ static int list_folder(struct mount *mount, const struct directory *directory, u
     const char *name = names->text + names->name[i].at;
     if (strlen(name) >= sizeof(listed->name) || (is_root && !strcmp(name, NAME_CONTROL)))
         return -EAGAIN;
-    error = mount_listed_in_folder(mount, directory->node, names, i, &child, &listed->st, &is_told);
+    error = mount_listed_in_folder(mount, directory->node, names, i, &child);
     if (error == -ENOENT || error == -ENOMEM)
         return error == -ENOENT ? -EAGAIN : error;
     strcpy(listed->name, name);
@@ -330,10 +330,11 @@ static int list_folder(struct mount *mount, const struct directory *directory, u
         listed->type = 0;
         return 0;
     }
-    listed->inode = (struct inode){.node = child->number, .entry = ENTRY_NODE};
+    listed->inode = (struct inode){.node = child.node->number, .entry = ENTRY_NODE};
+    listed->st = child.st;
     listed->is_held = true;
-    listed->type = listed->st.st_mode & S_IFMT;
-    listed->has_attributes = plus && is_told;
+    listed->type = child.st.st_mode & S_IFMT;
+    listed->has_attributes = plus && child.is_told;
     listed->timeout = mount_folder_timeout(mount);
     return 0;
 }
