@@ -3,30 +3,30 @@
 #include "fs/mount.h"
 
 /* The close that is waited for may need requests that are still to be read. */
-static void apply_staged(struct mount *mount, const struct node *node, enum view_kind view,
-                         uint64_t frame, bool itself)
+static int apply_staged(struct mount *mount, const struct node *node, enum view_kind view,
+                        uint64_t frame, bool itself)
 {
-    NOT_INTERRUPTIBLE();
     if (staging_is_applied(mount->staging, node, view, frame, itself))
-        return;
+        return 0;
     loop_begin_wait(mount->loop);
-    staging_apply_closed(mount->staging, node, view, frame, itself);
+    int error = staging_apply_closed(mount->staging, node, view, frame, itself);
     loop_end_wait(mount->loop);
+    return error;
 }
 
-void mount_apply_staged(struct mount *mount, const struct node *node, struct inode inode)
+int mount_apply_staged(struct mount *mount, const struct node *node, struct inode inode)
 {
-    apply_staged(mount, node, inode_view(inode), inode.frame, false);
+    return apply_staged(mount, node, inode_view(inode), inode.frame, false);
 }
 
-void mount_apply_itself(struct mount *mount, const struct node *node, struct inode inode)
+int mount_apply_itself(struct mount *mount, const struct node *node, struct inode inode)
 {
-    apply_staged(mount, node, inode_view(inode), inode.frame, true);
+    return apply_staged(mount, node, inode_view(inode), inode.frame, true);
 }
 
-void mount_apply_names(struct mount *mount, const struct node *node)
+int mount_apply_names(struct mount *mount, const struct node *node)
 {
-    apply_staged(mount, node, VIEW_KINDS, 0, false);
+    return apply_staged(mount, node, VIEW_KINDS, 0, false);
 }
 
 int mount_apply_closed(fuse_req_t request, const struct commits *commits)

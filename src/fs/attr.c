@@ -134,7 +134,9 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     notify_known(mount->notify, inode);
     bool is_noted =
         !mount->notify || node_tell(mount->nodes, node, kind, mount_frame_of_times(inode));
-    mount_apply_staged(mount, node, inode);
+    int error = mount_apply_staged(mount, node, inode);
+    if (error)
+        return error;
     bool is_known = size_of(mount, node, views, inode, &size, &allocated);
     if (!is_known || !is_noted || views_may_be_others(views, node->mounted->files))
         *timeout = 0; /* it may be possible later, or a text get another size */

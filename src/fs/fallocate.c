@@ -90,7 +90,9 @@ static int allocate(struct mount *mount, struct open_file *file, int mode, uint6
     int error = punch ? 0 : reserve(mount, file, offset, n);
     if (error || reserves)
         return error;
-    mount_apply_staged(mount, file->node, file->inode);
+    error = mount_apply_staged(mount, file->node, file->inode);
+    if (error)
+        return error;
     error = open_file_apply(mount, file, change);
     if (!error)
         error = punch ? view_punch(file->views, kind, frame, offset, n)

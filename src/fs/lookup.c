@@ -80,17 +80,18 @@ static int lookup_in_group(struct mount *mount, const struct node *group, const 
     return error;
 }
 
-static bool has_frame(struct mount *mount, struct views *views, uint32_t number,
+/* -ENOENT, -EINTR. */
+static int find_frame(struct mount *mount, struct views *views, uint32_t number,
                       enum view_kind view, uint64_t frame, bool *is_new)
 {
     if (frame < views_frames(views))
-        return true;
+        return 0;
     const struct node *node = node_get(mount->nodes, number);
-    if (!node)
-        return false;
-    mount_apply_names(mount, node);
+    int error = node ? mount_apply_names(mount, node) : -ENOENT;
+    if (error)
+        return error;
     *is_new = frame >= views_frames(views);
-    return !*is_new || staging_is_new(mount->staging, node, view, frame);
+    return !*is_new || staging_is_new(mount->staging, node, view, frame) ? 0 : -ENOENT;
 }
 
 /* The view and frame that a name in a directory of frames stands for. */
@@ -137,8 +138,9 @@ static int lookup_in_dataset(struct mount *mount, struct views *views, struct in
     enum view_kind view;
     if (!find_in_series(mount, views, directory.entry, name, &view, &frame))
         return -ENOENT;
-    if (!has_frame(mount, views, directory.node, view, frame, is_new))
-        return -ENOENT;
+    int error = find_frame(mount, views, directory.node, view, frame, is_new);
+    if (error)
+        return error;
     if (frame >= INODE_MAX_FRAMES)
         return -EOVERFLOW;
     inode->frame = frame;
@@ -157,21 +159,23 @@ static bool exists_in_control(const struct mount *mount, struct inode inode)
     return is_there && inode.node == 0 && inode.frame == 0;
 }
 
-static bool exists_in_dataset(struct mount *mount, struct views *views, struct inode inode,
-                              bool *is_new)
+/* -ENOENT, -EINTR. */
+static int find_in_dataset(struct mount *mount, struct views *views, struct inode inode,
+                           bool *is_new)
 {
     if (inode_is_view(inode)) {
         enum view_kind view = inode_view(inode);
         if (view >= VIEW_KINDS || !mount_shows(mount, views, view))
-            return false;
-        return view < VIEW_STACK_RAW
-                   ? has_frame(mount, views, inode.node, view, inode.frame, is_new)
-                   : inode.frame == 0;
+            return -ENOENT;
+        if (view < VIEW_STACK_RAW)
+            return find_frame(mount, views, inode.node, view, inode.frame, is_new);
+        return inode.frame == 0 ? 0 : -ENOENT;
     }
     const struct entry_name *directory = entry_names(ENTRY_NODE);
     while (directory->name && directory->entry != inode.entry)
         directory++;
-    return directory->name && inode.frame == 0 && mount_shows_name(mount, views, directory);
+    bool exists = directory->name && inode.frame == 0 && mount_shows_name(mount, views, directory);
+    return exists ? 0 : -ENOENT;
 }
 
 static int check_exists(struct mount *mount, const struct node *node, struct inode inode,
@@ -198,8 +202,11 @@ static int check_exists(struct mount *mount, const struct node *node, struct ino
         int error = node_get_views(mount->nodes, node, &views);
         if (error)
             return error;
-        exists = exists_in_dataset(mount, views, inode, is_new);
+        error = find_in_dataset(mount, views, inode, is_new);
         node_put_views(mount->nodes, node);
+        if (error == -EINTR)
+            return error;
+        exists = !error;
     }
     return exists ? 0 : -ESTALE;
 }

@@ -179,10 +179,10 @@ void mount_applied_to_all(struct mount *mount, const struct node *node, struct w
 
 /* Before a view, or the number of frames, is looked at: waits for closes of other files of which it
  * is not known yet whether they change that. Before a view is changed, closes of the view itself
- * are waited for, too. */
-void mount_apply_staged(struct mount *mount, const struct node *node, struct inode inode);
-void mount_apply_itself(struct mount *mount, const struct node *node, struct inode inode);
-void mount_apply_names(struct mount *mount, const struct node *node);
+ * are waited for, too. -EINTR. */
+int mount_apply_staged(struct mount *mount, const struct node *node, struct inode inode);
+int mount_apply_itself(struct mount *mount, const struct node *node, struct inode inode);
+int mount_apply_names(struct mount *mount, const struct node *node);
 
 /* Before a commit that a request asks for: the same for all that was closed before it in the file, or (NULL) in the
  * folder. Errors of staging_apply_before_commit. */

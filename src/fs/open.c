@@ -371,7 +371,7 @@ static int open_view(struct mount *mount, struct open_file *file, bool read, boo
 {
     int error = node_get_views(mount->nodes, file->node, &file->views);
     if (!error)
-        (write ? mount_apply_itself : mount_apply_staged)(mount, file->node, file->inode);
+        error = (write ? mount_apply_itself : mount_apply_staged)(mount, file->node, file->inode);
     if (!error && read && !mount_shows_nothing(mount, file->node, file->views, file->inode))
         error = view_prepare(file->views, inode_view(file->inode), file->inode.frame);
     if (!error && write)

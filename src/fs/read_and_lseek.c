@@ -87,8 +87,7 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
 {
     char *buffer = thread_buffer(size);
     struct view_part part = {.bytes = buffer};
-    int error = buffer ? 0 : -ENOMEM;
-    mount_apply_staged(mount, file->node, file->inode);
+    int error = buffer ? mount_apply_staged(mount, file->node, file->inode) : -ENOMEM;
     if (mount->notify && !node_tell(mount->nodes, file->node, inode_view(file->inode),
                                     mount_frame_of_times(file->inode)))
         node_tell_open(mount->nodes, file->node);

@@ -146,8 +146,9 @@ static int enter(struct mount *mount, struct inode inode, uid_t user, bool begin
     if (!mount_is_directory(node, inode))
         return -ENOTDIR;
     *directory = (struct directory){.inode = inode, .node = node, .user = user};
-    if (node->type == NODE_DATASET && begins)
-        mount_apply_names(mount, node);
+    int error = node->type == NODE_DATASET && begins ? mount_apply_names(mount, node) : 0;
+    if (error)
+        return error;
     if (inode.entry == ENTRY_CONTROL)
         return 0;
     if (node->type == NODE_FOLDER)
@@ -158,7 +159,7 @@ static int enter(struct mount *mount, struct inode inode, uid_t user, bool begin
         return node_get_views(mount->nodes, node, &directory->views);
     /* Logs again why it cannot be read; if it can be now, it is to be looked up again. */
     enum sfs_object_type type;
-    int error = sfs_object_type(node_file(node), node_address(node), &type);
+    error = sfs_object_type(node_file(node), node_address(node), &type);
     return !error ? -ESTALE : error != -EINTR ? -EIO : error;
 }
 

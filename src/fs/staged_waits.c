@@ -5,8 +5,8 @@
 #include "common/clock.h"
 #include "fs/staged_private.h"
 
-/* The kernel announces the last close before close(2) returns. A reader that has waited for so long
- * assumes that another descriptor is open. */
+/* The kernel announces the last close before close(2) returns. A reader that has waited for so long, and has not been
+ * interrupted meanwhile, assumes that another descriptor is open. */
 #define PATIENCE_NANOS 5000000000u
 
 /* longest wait of a reader for the answer to a close, which may wait for it */
@@ -67,31 +67,48 @@ static void wait_for_answers(struct staging *staging, const struct node *node, e
             return;
 }
 
-static void wait_for_releases(struct staging *staging, const struct node *node, enum view_kind view,
-                              uint64_t frame, bool itself)
+/* The same. -EINTR. */
+static int wait_for_releases(struct staging *staging, const struct node *node, enum view_kind view,
+                             uint64_t frame, bool itself)
 {
     const struct timespec end = clock_in(PATIENCE_NANOS);
     struct staged *staged;
-    while ((staged = find_closed(staging, node, view, frame, itself, true)))
-        if (pthread_cond_timedwait(&staging->changed, &staging->lock, &end) == ETIMEDOUT &&
-            (staged = find_closed(staging, node, view, frame, itself, true)))
+    int error = 0;
+    while (!error && (staged = find_closed(staging, node, view, frame, itself, true))) {
+        if (clock_has_come(&end))
             staged->is_closed = false; /* it is open still: no other request waits for it */
+        else
+            error = staging_wait(staging);
+    }
+    return error;
 }
 
-void staging_apply_closed(struct staging *staging, const struct node *node, enum view_kind view,
-                          uint64_t frame, bool itself)
+/* The same. */
+static int wait_for_work(struct staging *staging, const struct node *node, enum view_kind view,
+                         uint64_t frame, bool itself)
+{
+    int error = 0;
+    while (!error && is_any_in_work(staging, node, view, frame, itself))
+        error = staging_wait(staging);
+    return error;
+}
+
+int staging_apply_closed(struct staging *staging, const struct node *node, enum view_kind view,
+                         uint64_t frame, bool itself)
 {
     pthread_mutex_lock(&staging->lock);
-    while (is_any_in_work(staging, node, view, frame, itself))
-        pthread_cond_wait(&staging->changed, &staging->lock);
-    wait_for_answers(staging, node, view, frame, itself);
-    wait_for_releases(staging, node, view, frame, itself);
-    while (is_any_in_work(staging, node, view, frame, itself)) /* in one of these */
-        pthread_cond_wait(&staging->changed, &staging->lock);
-    for (struct staged *staged = staging->table; staged; staged = staged->hh.next)
+    int error = wait_for_work(staging, node, view, frame, itself);
+    if (!error) {
+        wait_for_answers(staging, node, view, frame, itself);
+        error = wait_for_releases(staging, node, view, frame, itself);
+    }
+    if (!error) /* in one of these */
+        error = wait_for_work(staging, node, view, frame, itself);
+    for (struct staged *staged = staging->table; staged && !error; staged = staged->hh.next)
         if (staged->closing > 0 && is_shown_by(staged, node, view, frame, itself))
             staged->is_looked_at = true;
     pthread_mutex_unlock(&staging->lock);
+    return error;
 }
 
 /* ---- Before a commit ---- */

@@ -150,11 +150,11 @@ bool staging_read(struct staging *staging, const struct node *node, struct stage
 
 /* Before a request looks at a view, or (VIEW_KINDS) at which frames there are: whether no other view
  * that shows the same, nor (itself: the request is about to change it) this one, may have been
- * closed with contents that are still to be applied. */
+ * closed with contents that are still to be applied; and to wait for that. -EINTR: it is waited no longer. */
 bool staging_is_applied(struct staging *staging, const struct node *node, enum view_kind view,
                         uint64_t frame, bool itself);
-void staging_apply_closed(struct staging *staging, const struct node *node, enum view_kind view,
-                          uint64_t frame, bool itself);
+int staging_apply_closed(struct staging *staging, const struct node *node, enum view_kind view,
+                         uint64_t frame, bool itself);
 
 /* Before a commit that is to contain all that was closed in a file, or (NULL) in all: waits until what close(2) has
  * returned for is applied, if that was closed for good. The error for which some of it is lost meanwhile; -EINTR.

@@ -64,8 +64,9 @@ static int become(const struct target *target, struct temporary *temporary)
     int error = sfs_begin_writing(node_file(target->node));
     if (error)
         return error;
-    mount_apply_itself(target->mount, target->node, target->inode);
-    error = interrupt_lock(lock_of(target));
+    error = mount_apply_itself(target->mount, target->node, target->inode);
+    if (!error)
+        error = interrupt_lock(lock_of(target));
     if (!error) {
         error = temporary_become(target->mount->temporaries, temporary, target->node, target->inode,
                                  put, &context);

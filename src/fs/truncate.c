@@ -69,8 +69,9 @@ static int truncate_view(struct mount *mount, const struct node *node, struct vi
         return -EROFS;
     if (!view_writable(views, kind))
         return refusal_of_view(mount, node, kind);
-    int error = 0;
-    (file ? mount_apply_staged : mount_apply_itself)(mount, node, inode);
+    int error = (file ? mount_apply_staged : mount_apply_itself)(mount, node, inode);
+    if (error)
+        return error;
     mount_asked(mount, node, mount_frame_of_times(inode));
     if (view_is_csr(kind))
         return truncate_matrix(mount, node, truncation, change);

@@ -37,9 +37,11 @@ static int write_view(struct mount *mount, struct open_file *file, const struct 
 {
     enum view_kind kind = inode_view(file->inode);
     uint64_t frame = file->inode.frame, frames = views_frames(file->views);
-    mount_apply_staged(mount, file->node, file->inode);
+    int error = mount_apply_staged(mount, file->node, file->inode);
+    if (error)
+        return error;
     bool was_empty = staging_is_empty(mount->staging, file->node, kind, frame);
-    int error = staging_write_dense(mount->staging, file->staged, bytes, written);
+    error = staging_write_dense(mount->staging, file->staged, bytes, written);
     if (!staging_waits(file->staged))
         atomic_store(&file->has_asked, false);
     if (!error && staging_is_collected(file->staged)) {
