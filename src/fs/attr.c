@@ -106,23 +106,26 @@ bool mount_shows_nothing(struct mount *mount, const struct node *node, struct vi
                                   staging_is_empty(mount->staging, node, kind, inode.frame));
 }
 
-/* Size and allocated bytes of a view. False: it cannot be read. */
-static bool size_of(struct mount *mount, const struct node *node, struct views *views,
-                    struct inode inode, uint64_t *size, uint64_t *allocated)
+/* Size and allocated bytes of a view. Not *is_known: it cannot be read. -EINTR. */
+static int size_of(struct mount *mount, const struct node *node, struct views *views,
+                   struct inode inode, uint64_t *size, uint64_t *allocated, bool *is_known)
 {
     enum view_kind kind = inode_view(inode);
     bool is_empty = mount_shows_nothing(mount, node, views, inode);
-    if (staging_size(mount->staging, node, kind, inode.frame, size) ||
-        matrix_size(mount->matrices, node, kind, size) ||
-        ((kind == VIEW_DEFINED || view_is_whole(kind)) && is_empty)) {
+    bool waits = staging_size(mount->staging, node, kind, inode.frame, size);
+    int error = waits ? 0 : matrix_size(mount->matrices, node, kind, &waits, size);
+    if (error)
+        return error;
+    *is_known = true;
+    if (waits || ((kind == VIEW_DEFINED || view_is_whole(kind)) && is_empty)) {
         *allocated = *size;
-        return true;
+        return 0;
     }
-    if (!view_size_to_show(views, kind, inode.frame, size))
-        return false;
-    *allocated = is_empty ? view_empty_allocated(views, kind, *size)
-                          : view_allocated(views, kind, inode.frame, *size);
-    return true;
+    *is_known = view_size_to_show(views, kind, inode.frame, size);
+    if (*is_known)
+        *allocated = is_empty ? view_empty_allocated(views, kind, *size)
+                              : view_allocated(views, kind, inode.frame, *size);
+    return 0;
 }
 
 int mount_view_attributes(struct mount *mount, const struct node *node, struct views *views,
@@ -134,10 +137,12 @@ int mount_view_attributes(struct mount *mount, const struct node *node, struct v
     notify_known(mount->notify, inode);
     bool is_noted =
         !mount->notify || node_tell(mount->nodes, node, kind, mount_frame_of_times(inode));
+    bool is_known;
     int error = mount_apply_staged(mount, node, inode);
+    if (!error)
+        error = size_of(mount, node, views, inode, &size, &allocated, &is_known);
     if (error)
         return error;
-    bool is_known = size_of(mount, node, views, inode, &size, &allocated);
     if (!is_known || !is_noted || views_may_be_others(views, node->mounted->files))
         *timeout = 0; /* it may be possible later, or a text get another size */
     common(mount, node, inode, mount->is_writable && view_writable(views, kind), st);

@@ -44,14 +44,17 @@ static int allocate_matrix(struct mount *mount, struct open_file *file, int mode
         return refusal_say(mount, file->node, REFUSAL_RANGE);
     if (__builtin_add_overflow(offset, n, &end))
         return -EFBIG;
-    int error = matrix_size(mount->matrices, file->node, kind, &size)
-                    ? 0
-                    : view_size(file->views, kind, 0, &size);
+    bool waits = false;
+    int error = matrix_size(mount->matrices, file->node, kind, &waits, &size);
+    if (!error && !waits)
+        error = view_size(file->views, kind, 0, &size);
     if (error || mode != 0 || end <= size)
         return error;
-    open_file_note_collected(mount, file, change);
-    return matrix_resize(mount->matrices, file->matrix,
-                         &(struct matrix_part){kind, file, file->user}, end);
+    error = matrix_resize(mount->matrices, file->matrix,
+                          &(struct matrix_part){kind, file, file->user}, end);
+    if (error != -EINTR)
+        open_file_note_collected(mount, file, change);
+    return error;
 }
 
 /* The same for a view that collects another program's file. */

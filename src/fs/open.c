@@ -150,9 +150,13 @@ int open_file_take(struct mount *mount, struct open_file *file, enum matrix_clos
 {
     const struct matrix_part of = {inode_view(file->inode), file, file->user};
     enum matrix_change what;
-    matrix_begin_taking(file->matrix);
     uint64_t frames = views_frames(file->views);
-    int error = matrix_take(mount->matrices, file->matrix, &of, how, &what);
+    int error = matrix_begin_taking(file->matrix, how);
+    if (error && how == MATRIX_CLOSED) /* it is closed still to be taken */
+        atomic_store(&file->has_staged, true);
+    if (error)
+        return error;
+    error = matrix_take(mount->matrices, file->matrix, &of, how, &what);
     if (what != MATRIX_SAME)
         matrix_changed(mount, file, frames, what);
     matrix_end_taking(file->matrix);

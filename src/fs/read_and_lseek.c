@@ -95,9 +95,11 @@ static void read_view(fuse_req_t request, struct mount *mount, struct open_file 
     uint64_t version;
     const struct staged_part staged = {inode_view(file->inode), file->inode.frame, (uint64_t)offset,
                                        size};
-    if (!error && !file->reading &&
-        (staging_read(mount->staging, file->node, staged, buffer, &part.n, &version) ||
-         matrix_read(mount->matrices, file->node, &staged, buffer, &part.n)))
+    bool waits = !error && !file->reading &&
+                 staging_read(mount->staging, file->node, staged, buffer, &part.n, &version);
+    if (!error && !file->reading && !waits)
+        error = matrix_read(mount->matrices, file->node, &staged, buffer, &waits, &part.n);
+    if (waits)
         ;
     else if (!error &&
              (file->reading || mount_shows_nothing(mount, file->node, file->views, file->inode)))
@@ -174,6 +176,33 @@ static int seek_in_text(struct mount *mount, const struct open_file *file, uint6
     return error;
 }
 
+/* Whether that is so of what it shows now. -EINTR. */
+static int has_no_holes(struct mount *mount, const struct open_file *file, bool *has_none)
+{
+    uint64_t size;
+    struct inode inode = file->inode;
+    *has_none = !file->views || inode_view(inode) == VIEW_DEFINED ||
+                staging_size(mount->staging, file->node, inode_view(inode), inode.frame, &size);
+    if (*has_none)
+        return 0;
+    int error = matrix_size(mount->matrices, file->node, inode_view(inode), has_none, &size);
+    if (!error && !*has_none)
+        *has_none = mount_shows_nothing(mount, file->node, file->views, inode);
+    return error;
+}
+
+static int seek(struct mount *mount, const struct open_file *file, uint64_t offset, bool data,
+                uint64_t *found)
+{
+    bool is_text;
+    int error = has_no_holes(mount, file, &is_text);
+    if (error)
+        return error;
+    return is_text ? seek_in_text(mount, file, offset, data, found)
+                   : view_seek(file->views, inode_view(file->inode), file->inode.frame, offset,
+                               data, found);
+}
+
 static int seek_in_passed(const struct open_file *file, off_t offset, int whence, uint64_t *found)
 {
     off_t at = lseek(file->fd, offset, whence);
@@ -192,7 +221,6 @@ void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int whence,
     (void)number;
     open_file_use(opened);
     int error = open_file_now(mount, &file);
-    struct inode inode = file->inode;
     if (error)
         ;
     else if (!data && whence != SEEK_HOLE)
@@ -201,14 +229,8 @@ void on_lseek(fuse_req_t request, fuse_ino_t number, off_t offset, int whence,
         error = seek_in_passed(file, offset, whence, &found);
     else if (offset < 0)
         error = -ENXIO;
-    else if (file->views && inode_view(inode) != VIEW_DEFINED &&
-             !staging_size(mount->staging, file->node, inode_view(inode), inode.frame, &found) &&
-             !matrix_size(mount->matrices, file->node, inode_view(inode), &found) &&
-             !mount_shows_nothing(mount, file->node, file->views, inode))
-        error =
-            view_seek(file->views, inode_view(inode), inode.frame, (uint64_t)offset, data, &found);
     else
-        error = seek_in_text(mount, file, (uint64_t)offset, data, &found);
+        error = seek(mount, file, (uint64_t)offset, data, &found);
     if (error)
         answer_error(request, error);
     else

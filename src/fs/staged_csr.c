@@ -366,8 +366,10 @@ int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct 
 {
     struct part *part = part_of(matrix, of->view);
     uint64_t end;
-    interrupt_ask_lock(&matrix->lock);
-    int error = __builtin_add_overflow(bytes->offset, bytes->n, &end) ? -ENOSPC : 0;
+    int error = interrupt_lock(&matrix->lock); /* it is held while they are taken */
+    if (error)
+        return error;
+    error = __builtin_add_overflow(bytes->offset, bytes->n, &end) ? -ENOSPC : 0;
     if (!error && !part->is_there)
         error = begin_part(matrices, matrix, of->view, UINT64_MAX);
     if (!error && end > part->content.n)
@@ -383,8 +385,10 @@ int matrix_resize(struct matrices *matrices, struct matrix *matrix, const struct
                   uint64_t size)
 {
     struct part *part = part_of(matrix, of->view);
-    interrupt_ask_lock(&matrix->lock);
-    int error = part->is_there ? 0 : begin_part(matrices, matrix, of->view, size);
+    int error = interrupt_lock(&matrix->lock);
+    if (error)
+        return error;
+    error = part->is_there ? 0 : begin_part(matrices, matrix, of->view, size);
     if (!error)
         error = resize(matrices, part, size);
     error = end_change(matrices, matrix, of, error);
@@ -442,9 +446,24 @@ static bool is_being_written(const struct matrix *matrix, enum view_kind view, b
     return false;
 }
 
-void matrix_begin_taking(struct matrix *matrix)
+/* What nobody waits for has to be done, however long it takes. */
+static int lock_to_take(pthread_mutex_t *lock, enum matrix_close how)
 {
-    interrupt_ask_lock(&matrix->taking);
+    if (how != MATRIX_ENDED)
+        return interrupt_lock(lock);
+    interrupt_ask_lock(lock);
+    return 0;
+}
+
+int matrix_begin_taking(struct matrix *matrix, enum matrix_close how)
+{
+    int error = lock_to_take(&matrix->taking, how);
+    if (error)
+        return error;
+    error = lock_to_take(&matrix->lock, how);
+    if (error)
+        pthread_mutex_unlock(&matrix->taking);
+    return error;
 }
 
 void matrix_end_taking(struct matrix *matrix)
@@ -457,7 +476,6 @@ int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct m
 {
     struct view_csr csr = {0};
     *change = MATRIX_SAME;
-    interrupt_ask_lock(&matrix->lock);
     struct part *part = part_of(matrix, of->view);
     bool is_own = part->by == of->by;
     bool is_meant = part->is_written && (is_own || how != MATRIX_ENDED);
@@ -483,16 +501,22 @@ int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct m
 
 /* ---- Looking at it ---- */
 
-/* What waits of a file, locked until end_look; NULL: nothing. */
-static const struct content *begin_look(struct matrices *matrices, const struct node *node,
-                                        enum view_kind view, struct matrix **matrix)
+/* What waits of a file, locked until end_look; *matrix NULL: nothing, of any file. -EINTR. */
+static int begin_look(struct matrices *matrices, const struct node *node, enum view_kind view,
+                      struct matrix **matrix, const struct content **content)
 {
+    *content = NULL;
     *matrix = view_is_csr(view) ? look(matrices, node) : NULL;
     if (!*matrix)
-        return NULL;
-    interrupt_ask_lock(&(*matrix)->lock); /* it is held while they are taken */
+        return 0;
+    int error = interrupt_lock(&(*matrix)->lock); /* it is held while they are taken */
+    if (error) {
+        put_matrix(matrices, *matrix);
+        return error;
+    }
     const struct part *part = part_of(*matrix, view);
-    return part->is_there ? &part->content : NULL;
+    *content = part->is_there ? &part->content : NULL;
+    return 0;
 }
 
 static void end_look(struct matrices *matrices, struct matrix *matrix)
@@ -503,24 +527,32 @@ static void end_look(struct matrices *matrices, struct matrix *matrix)
     put_matrix(matrices, matrix);
 }
 
-bool matrix_size(struct matrices *matrices, const struct node *node, enum view_kind view,
-                 uint64_t *size)
+int matrix_size(struct matrices *matrices, const struct node *node, enum view_kind view,
+                bool *waits, uint64_t *size)
 {
     struct matrix *matrix;
-    const struct content *content = begin_look(matrices, node, view, &matrix);
+    const struct content *content;
+    int error = begin_look(matrices, node, view, &matrix, &content);
+    if (error)
+        return error;
+    *waits = content;
     if (content)
         *size = content->n;
     end_look(matrices, matrix);
-    return content != NULL;
+    return 0;
 }
 
-bool matrix_read(struct matrices *matrices, const struct node *node, const struct staged_part *part,
-                 void *buffer, size_t *got)
+int matrix_read(struct matrices *matrices, const struct node *node, const struct staged_part *part,
+                void *buffer, bool *waits, size_t *got)
 {
     struct matrix *matrix;
-    const struct content *content = begin_look(matrices, node, part->view, &matrix);
+    const struct content *content;
+    int error = begin_look(matrices, node, part->view, &matrix, &content);
+    if (error)
+        return error;
+    *waits = content;
     if (content)
         *got = content_read(content, part->offset, part->n, buffer);
     end_look(matrices, matrix);
-    return content != NULL;
+    return 0;
 }

@@ -49,17 +49,12 @@ struct matrix_part {
 };
 
 /* Writes, or sets the size, of what waits of a file; a file of which nothing waits begins with what it
- * shows. -ENOSPC: no room, logged; -ENOMEM; errors of view_size and view_read. After an error what was
- * written to the file is gone. */
+ * shows. -EINTR: nothing has changed; -ENOSPC: no room, logged; -ENOMEM; errors of view_size and view_read. After
+ * other errors than -EINTR what was written to the file is gone. */
 int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *part,
                  const struct view_bytes *bytes);
 int matrix_resize(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *part,
                   uint64_t size);
-
-/* Around matrix_take and making known to the kernel what it has changed: another who closes the same file
- * meanwhile would find nothing to do, and answer while the kernel still has what was there before. */
-void matrix_begin_taking(struct matrix *matrix);
-void matrix_end_taking(struct matrix *matrix);
 
 /* How a file is closed. */
 enum matrix_close {
@@ -69,6 +64,12 @@ enum matrix_close {
     MATRIX_ENDED /* by the last of its descriptors; the kernel may say so when others write again */
 };
 
+/* Around matrix_take and making known to the kernel what it has changed: another who closes the same file
+ * meanwhile would find nothing to do, and answer while the kernel still has what was there before. Then nobody writes
+ * or looks until matrix_take. -EINTR, but for MATRIX_ENDED: others are still at it, and nothing is taken. */
+int matrix_begin_taking(struct matrix *matrix, enum matrix_close how);
+void matrix_end_taking(struct matrix *matrix);
+
 /* What shows something else. */
 enum matrix_change {
     MATRIX_SAME,
@@ -77,15 +78,15 @@ enum matrix_change {
     MATRIX_UNDONE  /* both did so for a while */
 };
 
-/* -EINVAL: refused, logged; nothing waits then. 0 also if it waits for more to be written. Errors of
+/* Between those. -EINVAL: refused, logged; nothing waits then. 0 also if it waits for more to be written. Errors of
  * sfs_begin_writing and view_put_csr, but -ENOSPC in place of -EFBIG: what waited is gone. */
 int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *of,
                 enum matrix_close how, enum matrix_change *change);
 
-/* The size of what waits, and up to n bytes of it, *got in all; false: nothing does. */
-bool matrix_size(struct matrices *matrices, const struct node *node, enum view_kind view,
-                 uint64_t *size);
-bool matrix_read(struct matrices *matrices, const struct node *node, const struct staged_part *part,
-                 void *buffer, size_t *got);
+/* Whether something of a file waits; then its size, and up to n bytes of it, *got in all. -EINTR. */
+int matrix_size(struct matrices *matrices, const struct node *node, enum view_kind view,
+                bool *waits, uint64_t *size);
+int matrix_read(struct matrices *matrices, const struct node *node, const struct staged_part *part,
+                void *buffer, bool *waits, size_t *got);
 
 #endif

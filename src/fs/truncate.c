@@ -47,7 +47,8 @@ static int truncate_matrix(struct mount *mount, const struct node *node,
     if (!error && file && truncation->size > 0)
         atomic_store(&file->has_staged, true);
     if (!error && !file)
-        error = open_file_take(mount, &now, MATRIX_CLOSED);
+        error =
+            open_file_take(mount, &now, MATRIX_ENDED); /* nobody else could take what it has left */
     if (now.matrix)
         matrix_end(mount->matrices, now.matrix, truncation->user);
     node_put_views(mount->nodes, node);

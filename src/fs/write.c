@@ -28,7 +28,8 @@ static int write_matrix(struct mount *mount, struct open_file *file, const struc
 {
     const struct matrix_part part = {inode_view(file->inode), file, file->user};
     int error = matrix_write(mount->matrices, file->matrix, &part, bytes);
-    open_file_note_collected(mount, file, change);
+    if (error != -EINTR)
+        open_file_note_collected(mount, file, change);
     return error;
 }
 
