@@ -925,6 +925,69 @@ def test_a_closing_that_takes_long_does_not_hold_commits_of_other_files(mounts, 
         disk.end()
 
 
+LOOK = """
+import os, sys
+print("looks", flush=True)
+open(sys.argv[1], "rb").read(1)
+"""
+
+
+def begin_looking(path):
+    """A program that waits, for another answer than those that come at once."""
+    process = subprocess.Popen([sys.executable, "-c", LOOK, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout.readline() == b"looks\n"
+    process.stdout.close()
+    status, before = pathlib.Path(f"/proc/{process.pid}/status"), None
+    while before != (before := [line for line in status.read_text().splitlines() if "switches" in line]):
+        time.sleep(0.3)
+    return process
+
+
+def write_selection(d, array):
+    """What is left of the frame is read as that is applied."""
+    fd = os.open(d / "frames/0.defined", os.O_WRONLY | os.O_TRUNC)
+    space = h5py.h5s.create_simple(array.shape)
+    space.select_hyperslab((5, 7), (1, 9))
+    os.write(fd, space.encode())
+    left = np.zeros_like(array)
+    left[5, 7:16] = array[5, 7:16]
+    return fd, left
+
+
+def write_matrix(d, array):
+    fd = os.open(d / "csr/data.raw", os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, np.array([5, 6], "<u2").tobytes())
+    for name, content in (("indptr", np.array([0, 1, 2], "<i8")), ("indices", np.array([3, 4], "<i4"))):
+        (d / f"csr/{name}.raw").write_bytes(content.tobytes())
+    left = np.zeros_like(array)
+    left[0, 3] = 5
+    return fd, left
+
+
+@pytest.mark.parametrize("write, view", [(write_selection, "frames/0.raw"), (write_matrix, "csr/indices.raw")],
+                         ids=["selection", "csr"])
+def test_who_waits_for_what_is_applied_can_be_killed(mounts, slow, tmp_path, write, view):
+    """The disk does not answer meanwhile: it has to be asked for what the kernel does not read ahead. All is applied when
+    it does."""
+    array = np.random.default_rng(1).integers(1, 65536, (2, 512, 512), "u2")
+    sparse_files.make(tmp_path / "made.h5", array, np.ones(array.shape, bool), array.shape)
+    shutil.copyfile(tmp_path / "made.h5", slow.path / "a.h5")
+    mount = mounts(slow.path / "a.h5", "rw", "commit_interval=0")
+    fd, left = write(mount / "sparse", array[0])
+    with concurrent.futures.ThreadPoolExecutor() as pool, slow.killed_on_error():
+        slow.hold("reads")
+        closed = pool.submit(os.close, fd)
+        slow.wait_for_held()
+        looker = begin_looking(mount / "sparse" / view)
+        looker.kill()
+        assert looker.wait(START_SECONDS) == -signal.SIGKILL
+        assert not closed.done()
+        slow.let_go()
+        closed.result(START_SECONDS)
+    assert (mount / "sparse/frames/0.raw").read_bytes() == left.tobytes()
+    mount.unmount()
+
+
 def test_no_signal_cuts_the_last_commit_of_a_daemon_short(slow, tmp_path):
     """The same in the background, as service managers end it: by both at once."""
     path, root = slow.path / "a.h5", tmp_path / "mnt"
