@@ -305,7 +305,9 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
     WRITING(dataset->file);
     if (writing.error)
         return writing.error;
-    ALONE(dataset);
+    GETTING_ALONE(dataset);
+    if (alone_error)
+        return alone_error;
     return change_dims(dataset, dims);
 }
 
@@ -322,7 +324,9 @@ int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims)
     WRITING(dataset->file);
     if (writing.error)
         return writing.error;
-    ALONE(dataset);
+    GETTING_ALONE(dataset);
+    if (alone_error)
+        return alone_error;
     at_least(dataset, dims, larger);
     return change_dims(dataset, larger);
 }
@@ -352,7 +356,9 @@ int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims, int (*act
     WRITING(dataset->file);
     if (writing.error)
         return writing.error;
-    ALONE(dataset);
+    GETTING_ALONE(dataset);
+    if (alone_error)
+        return alone_error;
     at_least(dataset, dims, larger);
     memcpy(before, dataset->info.dims, sizeof(before));
     /* On a full disk going back needs the room that the action did not get. */

@@ -69,6 +69,15 @@ static bool is_waited_for(void)
     return false;
 }
 
+static void come_beside(struct use *use)
+{
+    pthread_mutex_lock(&use->gate);
+    while (use->is_alone)
+        (void)interrupt_wait(&use->passed, &use->gate);
+    use->n_beside++;
+    pthread_mutex_unlock(&use->gate);
+}
+
 /* What waits for the lock to change dims keeps others from it. A call inside a call on something else must not wait for
  * these without end, as they may wait for others that wait for this thread: not at all if anybody waits to change dims
  * of what it has, and else, where it is known to others in another way only, for some time. Without that time, calls
@@ -79,12 +88,31 @@ static bool begin_beside(struct use *use)
         return false;
     if (!is_waited_for() && interrupt_try_rdlock(&use->lock))
         return false;
-    pthread_mutex_lock(&use->gate);
-    while (use->is_alone)
-        (void)interrupt_wait(&use->passed, &use->gate);
-    use->n_beside++;
-    pthread_mutex_unlock(&use->gate);
+    come_beside(use);
     return true;
+}
+
+/* Who waits to change dims asks now and then whether it is interrupted, and would never find a moment for it if others
+ * took the lock each time. -EINTR. */
+static int let_pass(struct use *use)
+{
+    int error = 0;
+    pthread_mutex_lock(&use->gate);
+    while (!error && atomic_load(&use->n_waiting) > 0)
+        error = interrupt_wait(&use->passed, &use->gate);
+    pthread_mutex_unlock(&use->gate);
+    return error;
+}
+
+/* Who is interrupted meanwhile waits only for who is changing dims: what it calls ends soon. */
+static bool begin_in_turn(struct use *use)
+{
+    int error = atomic_load(&use->n_waiting) > 0 ? let_pass(use) : 0;
+    if (!error)
+        error = interrupt_rdlock(&use->lock);
+    if (error)
+        come_beside(use);
+    return error != 0;
 }
 
 static void end_beside(struct use *use)
@@ -98,12 +126,8 @@ static void end_beside(struct use *use)
 void use_begin(struct use *use, struct call *call)
 {
     bool is_beside = false;
-    if (use && !use_is_mine(use)) {
-        if (is_inside_another(use))
-            is_beside = begin_beside(use);
-        else
-            interrupt_ask_rdlock(&use->lock);
-    }
+    if (use && !use_is_mine(use))
+        is_beside = is_inside_another(use) ? begin_beside(use) : begin_in_turn(use);
     *call = (struct call){.use = use, .is_beside = is_beside, .outer = calls};
     calls = call;
 }
@@ -184,23 +208,52 @@ void use_changed(struct use *use)
     count(use, ONE_CHANGE);
 }
 
-struct use *alone_begin(struct use *use)
+/* With the lock held. -EINTR: others are beside still. */
+static int wait_for_beside(struct use *use)
+{
+    int error = 0;
+    pthread_mutex_lock(&use->gate);
+    while (!error && use->n_beside > 0)
+        error = interrupt_wait(&use->passed, &use->gate);
+    use->is_alone = !error;
+    pthread_mutex_unlock(&use->gate);
+    return error;
+}
+
+int alone_get(struct use *use, struct use **alone)
 {
     assert(!use_is_mine(use));
     atomic_fetch_add(&use->n_waiting, 1);
-    interrupt_ask_wrlock(&use->lock);
-    pthread_mutex_lock(&use->gate);
-    while (use->n_beside > 0)
-        (void)interrupt_wait(&use->passed, &use->gate);
-    use->is_alone = true;
-    pthread_mutex_unlock(&use->gate);
+    int error = interrupt_wrlock(&use->lock);
+    if (!error) {
+        error = wait_for_beside(use);
+        if (error)
+            pthread_rwlock_unlock(&use->lock);
+    }
     atomic_fetch_sub(&use->n_waiting, 1);
+    if (error) {
+        pthread_mutex_lock(&use->gate);
+        pthread_cond_broadcast(&use->passed);
+        pthread_mutex_unlock(&use->gate);
+        return error;
+    }
     count_begin(use);
-    return use;
+    *alone = use;
+    return 0;
+}
+
+struct use *alone_begin(struct use *use)
+{
+    UNINTERRUPTED();
+    struct use *alone = NULL;
+    (void)alone_get(use, &alone);
+    return alone;
 }
 
 void alone_end(struct use **use)
 {
+    if (!*use)
+        return;
     count_end(*use);
     pthread_mutex_lock(&(*use)->gate);
     (*use)->is_alone = false;

@@ -296,6 +296,12 @@ void change_end(struct use **use);
 struct use *alone_begin(struct use *use);
 void alone_end(struct use **use);
 
+/* The same, unless alone_error says that the thread was interrupted before (-EINTR): then it is not alone. */
+#define GETTING_ALONE(dataset)                                                                     \
+    __attribute__((cleanup(alone_end), unused)) struct use *alone = NULL;                          \
+    const int alone_error = alone_get(&(dataset)->use, &alone)
+int alone_get(struct use *use, struct use **alone);
+
 /* In such a block: what is called between them may be USING the dataset. */
 void alone_call_begin(struct use *use, struct call *call);
 void alone_call_end(struct call *call);

@@ -932,9 +932,9 @@ open(sys.argv[1], "rb").read(1)
 """
 
 
-def begin_looking(path):
+def begin_looking(path, how=LOOK):
     """A program that waits, for another answer than those that come at once."""
-    process = subprocess.Popen([sys.executable, "-c", LOOK, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", how, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout.readline() == b"looks\n"
     process.stdout.close()
     status, before = pathlib.Path(f"/proc/{process.pid}/status"), None
@@ -1350,6 +1350,38 @@ def test_who_waits_for_a_count_can_be_killed(slow, tmp_path):
         finally:
             slow.let_go()
         assert counting.wait(START_SECONDS) == 0
+
+
+GROW = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+print("looks", flush=True)
+os.write(fd, bytes(30 * 41 * 4))
+"""
+
+
+def test_who_waits_for_a_count_to_grow_the_dataset_can_be_killed(slow, mounts):
+    """And so who waits for that one, to look: the disk does not answer who counts."""
+    array, defined = scattered((7, 30, 41))
+    sparse_files.make(slow.path / "a.h5", array, defined, (3, 8, 41), maxshape=(9, 30, 41))  # chunks span frames: they are read
+    mount = mounts(slow.path / "a.h5", "rw", "direct_io", "commit_interval=0")
+    size = len((mount / "sparse/frames/6.raw").read_bytes())
+    counting = start_reader(mount / "sparse/csr/indptr.raw")
+    slow.hold("reads")
+    with slow.killed_on_error():
+        read_page(counting, 0)
+        slow.wait_for_held()
+        growing = begin_looking(mount / "sparse/frames/7.raw", GROW)
+        looking = begin_looking(mount / "sparse/frames/5.raw")
+        for process in (looking, growing):
+            process.kill()
+            assert process.wait(START_SECONDS) == -signal.SIGKILL
+        assert counting.poll() is None
+        slow.let_go()
+        assert counting.wait(START_SECONDS) == 0
+    (mount / "sparse/frames/7.raw").write_bytes(bytes([1] * size))
+    assert (mount / "sparse/frames/7.raw").read_bytes() == bytes([1] * size)
+    mount.unmount()
 
 
 def test_the_log_says_why_nothing_is_committed(tmp_path):
