@@ -225,7 +225,8 @@ SFS_API int sfs_refresh(struct sfs_file *file);
 SFS_API void sfs_interrupt(struct sfs_file *file);
 
 /* From now on calls of this thread that go through many chunks, decode large ones, or wait for
- * memory, for others who decode them, or for calls that end before dims change, ask
+ * memory, for others who decode them, for calls that end before dims change, or, to open a snapshot, to write past
+ * the cache, or to make a link, or make or remove a group, for a commit of another thread, ask
  * is_interrupted(context) now and then, and end with
  * -EINTR soon after it is true: what they have changed by then stays changed.
  * So do those that copy objects and attributes into a file whose libhdf5 has a process of its own:

@@ -439,11 +439,12 @@ static int write_located(struct chunk *chunk, const struct chunk_change *change)
 {
     struct layout *layout = chunk->dataset->layout;
     struct located_write write = {chunk, change->from.elements};
-    pthread_rwlock_rdlock(layout->commit_lock);
-    int error =
-        box_each_row(&(struct box_shape){layout->rank, change->count, layout->element_size},
-                     (struct box_place){change->from.dims, change->from.start},
-                     (struct box_place){layout->chunk_dims, change->start}, write_row, &write);
+    int error = interrupt_rdlock(layout->commit_lock);
+    if (error)
+        return error;
+    error = box_each_row(&(struct box_shape){layout->rank, change->count, layout->element_size},
+                         (struct box_place){change->from.dims, change->from.start},
+                         (struct box_place){layout->chunk_dims, change->start}, write_row, &write);
     pthread_rwlock_unlock(layout->commit_lock);
     return error;
 }

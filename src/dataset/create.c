@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "common/type_references.h"
 #include "dataset/private.h"
@@ -28,8 +29,10 @@ int sfs_group_create(struct sfs_file *file, const char *path)
     WRITING(file);
     if (writing.error)
         return writing.error;
-    pthread_rwlock_rdlock(&file->commit_lock);
-    int error = hdf5_create_group(file->hdf5, path);
+    int error = interrupt_rdlock(&file->commit_lock);
+    if (error)
+        return error;
+    error = hdf5_create_group(file->hdf5, path);
     pthread_rwlock_unlock(&file->commit_lock);
     return error ? refused(file, path, error, hdf5_error()) : 0;
 }
@@ -39,8 +42,10 @@ int sfs_group_remove(struct sfs_file *file, const char *path)
     WRITING(file);
     if (writing.error)
         return writing.error;
-    pthread_rwlock_rdlock(&file->commit_lock);
-    int error = hdf5_remove_group(file->hdf5, path);
+    int error = interrupt_rdlock(&file->commit_lock);
+    if (error)
+        return error;
+    error = hdf5_remove_group(file->hdf5, path);
     pthread_rwlock_unlock(&file->commit_lock);
     if (error == -EIO)
         log_error("%s: %s: cannot remove it: %s", sfs_path(file), path, hdf5_error());

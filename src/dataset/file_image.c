@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "dataset/private.h"
 #include "store/store.h"
@@ -178,9 +179,11 @@ int sfs_snapshot_open(struct sfs_file *file, struct sfs_snapshot **out)
     if (!snapshot)
         return -ENOMEM;
     snapshot->file = file;
-    pthread_rwlock_rdlock(&file->commit_lock);
-    int error = store_snapshot_open(file->store, &snapshot->of_store);
-    pthread_rwlock_unlock(&file->commit_lock);
+    int error = interrupt_rdlock(&file->commit_lock);
+    if (!error) {
+        error = store_snapshot_open(file->store, &snapshot->of_store);
+        pthread_rwlock_unlock(&file->commit_lock);
+    }
     if (error)
         free(snapshot);
     else

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "dataset/private.h"
 #include "dataset/references.h"
@@ -144,8 +145,10 @@ int sfs_link_create(struct sfs_file *file, const char *path, const struct sfs_li
     WRITING(file);
     if (writing.error)
         return writing.error;
-    pthread_rwlock_rdlock(&file->commit_lock);
-    int error = hdf5_create_link(file->hdf5, path, link);
+    int error = interrupt_rdlock(&file->commit_lock);
+    if (error)
+        return error;
+    error = hdf5_create_link(file->hdf5, path, link);
     pthread_rwlock_unlock(&file->commit_lock);
     return failed(file, path, error);
 }

@@ -6,6 +6,7 @@
 
 #include "cache/cache.h"
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "common/size.h"
 #include "dataset/private.h"
@@ -17,8 +18,10 @@ int dataset_write_dense(struct sfs_dataset *dataset, const struct box *box, cons
     struct sfs_file *file = dataset->file;
     if (series_is_address(dataset->address))
         return -EOPNOTSUPP;
-    pthread_rwlock_rdlock(&file->commit_lock);
-    int error = hdf5_write(file->hdf5, dataset->address, box->start, box->count, elements);
+    int error = interrupt_rdlock(&file->commit_lock);
+    if (error)
+        return error;
+    error = hdf5_write(file->hdf5, dataset->address, box->start, box->count, elements);
     pthread_rwlock_unlock(&file->commit_lock);
     if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP)
         log_error("%s: %s: cannot write: %s", sfs_path(file), dataset->path, hdf5_error());
@@ -63,11 +66,13 @@ static int write_sequences(struct sfs_dataset *dataset, const struct box *box,
     size_t bytes_n;
     int error = join_sequences(sequences, n, type->is_string ? 1 : type->base->size, &lengths,
                                &bytes, &bytes_n);
-    pthread_rwlock_rdlock(&file->commit_lock);
     if (!error)
+        error = interrupt_rdlock(&file->commit_lock);
+    if (!error) {
         error = hdf5_write_sequences(file->hdf5, dataset->address, box->start, box->count,
                                      &(struct hdf5_sequences){lengths, bytes, bytes_n});
-    pthread_rwlock_unlock(&file->commit_lock);
+        pthread_rwlock_unlock(&file->commit_lock);
+    }
     free(lengths);
     free(bytes);
     if (error == -EIO || error == -EINVAL || error == -EOPNOTSUPP || error == -EFBIG)

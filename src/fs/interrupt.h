@@ -23,7 +23,7 @@ enum request_kind { REQUEST_LOOKS, REQUEST_CHANGES, REQUEST_CLOSES };
 int interruptible_begin(fuse_req_t request, enum request_kind kind);
 void interruptible_end(const int *interruptible);
 
-/* Until the end of the block the request cannot be interrupted: changes by others are applied. */
+/* Until the end of the block the request cannot be interrupted: a commit that has begun is finished. */
 #define NOT_INTERRUPTIBLE()                                                                        \
     __attribute__((cleanup(interruptible_again), unused)) bool was_interruptible =                 \
         interruptible_not()

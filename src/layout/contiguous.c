@@ -102,8 +102,10 @@ static int place(struct layout *layout, const void *elements)
 
 static int new_chunk(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
-    pthread_rwlock_rdlock(layout->commit_lock);
-    int error = place(layout, NULL);
+    int error = interrupt_rdlock(layout->commit_lock);
+    if (error)
+        return error;
+    error = place(layout, NULL);
     pthread_rwlock_unlock(layout->commit_lock);
     return error ? error : lookup(layout, scaled, record);
 }

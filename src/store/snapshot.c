@@ -16,6 +16,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "common/interrupt.h"
 #include "common/log.h"
 #include "common/thread.h"
 #include "store/private.h"
@@ -286,8 +287,9 @@ static int take(struct store *store, struct store_snapshot **out)
 
 int store_snapshot_open(struct store *store, struct store_snapshot **out)
 {
-    int error = 0;
-    pthread_mutex_lock(&store->change);
+    int error = interrupt_lock(&store->change); /* it is held by commits */
+    if (error)
+        return error;
     struct store_snapshot *newest = store->snapshots;
     if (newest && !newest->is_past) {
         newest->users++;
@@ -322,7 +324,8 @@ uint64_t store_snapshot_size(const struct store_snapshot *snapshot)
 
 uint64_t store_committed_size(struct store *store)
 {
-    pthread_mutex_lock(&store->change);
+    if (interrupt_lock(&store->change) != 0) /* nobody waits for the answer */
+        return atomic_load(&store->committed_end);
     uint64_t end = store->temporary ? 0 : store->committed_end;
     pthread_mutex_unlock(&store->change);
     return end;

@@ -484,7 +484,7 @@ int store_settle(struct store *store);
  * Those that are opened between the same two commits are one. Free space of a store that is written
  * reads as zeros. Must be closed before the store. -ENOENT: nothing is
  * committed yet; -EOPNOTSUPP: it is followed; -EIO: the last commit is not carried out yet, the disk
- * failed; -ENOMEM. Opening and closing count as changes of space, like store_allocate. */
+ * failed; -ENOMEM; -EINTR, as it waits for commits. Opening and closing count as changes of space, like store_allocate. */
 struct store_snapshot;
 int store_snapshot_open(struct store *store, struct store_snapshot **snapshot);
 void store_snapshot_close(struct store_snapshot *snapshot);
@@ -497,7 +497,7 @@ uint64_t store_snapshot_size(const struct store_snapshot *snapshot);
  * have 2,097,152 ranges of space, or hold back more than half of the file and 256 MiB; or as of store_read. */
 int store_snapshot_read(struct store_snapshot *snapshot, uint64_t address, void *buffer, size_t n);
 
-/* How long the committed state is, in bytes. */
+/* How long the committed state is, in bytes; a commit is waited for, unless the thread is interrupted. */
 uint64_t store_committed_size(struct store *store);
 
 /* The same bytes where they lie in memory already, mapped from the file, or in an image that is

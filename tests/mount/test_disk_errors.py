@@ -776,6 +776,54 @@ def change(path):
         return os.pread(frame.fileno(), 4, 0)
 
 
+LOOK = """
+import os, sys
+print("looks", flush=True)
+open(sys.argv[1], "rb").read(1)
+"""
+
+
+def begin_looking(path, how=LOOK):
+    """A program that waits, for another answer than those that come at once."""
+    process = subprocess.Popen([sys.executable, "-c", how, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout.readline() == b"looks\n"
+    process.stdout.close()
+    status, before = pathlib.Path(f"/proc/{process.pid}/status"), None
+    while before != (before := [line for line in status.read_text().splitlines() if "switches" in line]):
+        time.sleep(0.3)
+    return process
+
+
+STAT = LOOK.replace('open(sys.argv[1], "rb").read(1)', "os.stat(sys.argv[1])")
+MAKE = LOOK.replace('open(sys.argv[1], "rb").read(1)', "os.mkdir(sys.argv[1])")
+WRITE = LOOK.replace('open(sys.argv[1], "rb").read(1)', "os.write(os.open(sys.argv[1], os.O_WRONLY), b'abc')")
+
+
+@pytest.mark.parametrize("how, view", [(STAT, ".sparsefs/image.h5"), (LOOK, ".sparsefs/image.h5"), (MAKE, "group"),
+                                       (WRITE, "large/stack.raw")], ids=["stat", "open", "mkdir", "write"])
+def test_who_waits_for_a_long_commit_can_be_killed(mounts, slow, how, view):
+    """For the image or its size, to make a group, or to write what is not in the cache: nothing has changed then."""
+    with h5py.File(slow.path / "a.h5", "w") as file:
+        file["large"] = np.ones((1 << 21,), "u1")
+    mount = mounts(slow.path / "a.h5", "rw", "commit_interval=0", "cache_size=1M")
+    os.mkdir(mount / "made")
+    fd = os.open(mount / "made", os.O_RDONLY)  # the kernel locks it meanwhile
+    with concurrent.futures.ThreadPoolExecutor() as pool, slow.killed_on_error():
+        slow.hold("changes")
+        synced = pool.submit(os.fsync, fd)
+        slow.wait_for_held()
+        waiting = begin_looking(mount / view, how)
+        waiting.kill()
+        assert waiting.wait(START_SECONDS) == -signal.SIGKILL
+        assert not synced.done()
+        slow.let_go()
+        synced.result(START_SECONDS)
+    os.close(fd)
+    assert sorted(os.listdir(mount.root)) == [".sparsefs", "large", "made"]
+    assert (mount / "large/stack.raw").read_bytes() == b"\1" * (1 << 21)
+    mount.unmount()
+
+
 @pytest.mark.parametrize("begin", [sync_folder, write_synchronously])
 def test_who_waits_for_a_long_commit_does_not_hold_others(mounts, tmp_path, begin):
     """Many more do than there are threads: each is replaced by one, and another file is read and written meanwhile."""
@@ -923,24 +971,6 @@ def test_a_closing_that_takes_long_does_not_hold_commits_of_other_files(mounts, 
         mount.unmount()
     finally:
         disk.end()
-
-
-LOOK = """
-import os, sys
-print("looks", flush=True)
-open(sys.argv[1], "rb").read(1)
-"""
-
-
-def begin_looking(path, how=LOOK):
-    """A program that waits, for another answer than those that come at once."""
-    process = subprocess.Popen([sys.executable, "-c", how, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert process.stdout.readline() == b"looks\n"
-    process.stdout.close()
-    status, before = pathlib.Path(f"/proc/{process.pid}/status"), None
-    while before != (before := [line for line in status.read_text().splitlines() if "switches" in line]):
-        time.sleep(0.3)
-    return process
 
 
 def write_selection(d, array):
