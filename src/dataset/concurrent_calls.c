@@ -134,7 +134,8 @@ void use_begin(struct use *use, struct call *call)
 
 bool use_try_begin(struct use *use, struct call *call)
 {
-    if (use && !use_is_mine(use) && pthread_rwlock_tryrdlock(&use->lock) != 0)
+    if (use && !use_is_mine(use) &&
+        (atomic_load(&use->n_waiting) > 0 || pthread_rwlock_tryrdlock(&use->lock) != 0))
         return false;
     *call = (struct call){.use = use, .outer = calls};
     calls = call;

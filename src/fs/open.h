@@ -79,8 +79,8 @@ void open_file_note_collected(struct mount *mount, struct open_file *file, struc
  * of staging_apply. */
 int open_file_apply(struct mount *mount, struct open_file *file, struct change *change);
 
-/* Of a file of csr, when it is closed or synced: as matrix_begin_taking and matrix_take. What has changed is made known to the
- * kernel by the time that notify_answer answers. */
+/* Of a file of csr, when it is closed or synced: as matrix_begin_taking and matrix_take. What has changed is
+ * made known to the kernel by the time that notify_answer answers. */
 int open_file_take(struct mount *mount, struct open_file *file, enum matrix_close how);
 
 /* The inodes of all views that are open, of nodes of which node_is_told_open, in memory that the caller frees.

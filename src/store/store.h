@@ -484,7 +484,8 @@ int store_settle(struct store *store);
  * Those that are opened between the same two commits are one. Free space of a store that is written
  * reads as zeros. Must be closed before the store. -ENOENT: nothing is
  * committed yet; -EOPNOTSUPP: it is followed; -EIO: the last commit is not carried out yet, the disk
- * failed; -ENOMEM; -EINTR, as it waits for commits. Opening and closing count as changes of space, like store_allocate. */
+ * failed; -ENOMEM; -EINTR, as it waits for commits. Opening and closing count as changes of space, like
+ * store_allocate. */
 struct store_snapshot;
 int store_snapshot_open(struct store *store, struct store_snapshot **snapshot);
 void store_snapshot_close(struct store_snapshot *snapshot);

@@ -997,8 +997,8 @@ def write_matrix(d, array):
 @pytest.mark.parametrize("write, view", [(write_selection, "frames/0.raw"), (write_matrix, "csr/indices.raw")],
                          ids=["selection", "csr"])
 def test_who_waits_for_what_is_applied_can_be_killed(mounts, slow, tmp_path, write, view):
-    """The disk does not answer meanwhile: it has to be asked for what the kernel does not read ahead. All is applied when
-    it does."""
+    """The disk does not answer meanwhile: it has to be asked for what the kernel does not read ahead. All is applied
+    when it does."""
     array = np.random.default_rng(1).integers(1, 65536, (2, 512, 512), "u2")
     sparse_files.make(tmp_path / "made.h5", array, np.ones(array.shape, bool), array.shape)
     shutil.copyfile(tmp_path / "made.h5", slow.path / "a.h5")
@@ -1393,7 +1393,8 @@ os.write(fd, bytes(30 * 41 * 4))
 def test_who_waits_for_a_count_to_grow_the_dataset_can_be_killed(slow, mounts):
     """And so who waits for that one, to look: the disk does not answer who counts."""
     array, defined = scattered((7, 30, 41))
-    sparse_files.make(slow.path / "a.h5", array, defined, (3, 8, 41), maxshape=(9, 30, 41))  # chunks span frames: they are read
+    # Chunks span frames: they are read.
+    sparse_files.make(slow.path / "a.h5", array, defined, (3, 8, 41), maxshape=(9, 30, 41))
     mount = mounts(slow.path / "a.h5", "rw", "direct_io", "commit_interval=0")
     size = len((mount / "sparse/frames/6.raw").read_bytes())
     counting = start_reader(mount / "sparse/csr/indptr.raw")
