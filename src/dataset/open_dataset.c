@@ -386,8 +386,8 @@ uint64_t sfs_dataset_address(const struct sfs_dataset *dataset)
     return dataset->address;
 }
 
-/* Whether closing an unused dataset loses nothing. Chunks that cannot be stored now stay in memory,
- * and sfs_flush reports the error. */
+/* Whether closing an unused dataset loses nothing, and no commit has it (header_differs). Chunks that cannot be stored
+ * now stay in memory, and sfs_flush reports the error. */
 static bool can_go(struct sfs_dataset *dataset)
 {
     if (!dataset->cache || !store_is_writable(dataset->file->store))
@@ -395,10 +395,10 @@ static bool can_go(struct sfs_dataset *dataset)
     int error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && dataset->sparse) {
         pthread_rwlock_wrlock(&dataset->file->commit_lock);
-        error = dataset->header_differs ? -EBUSY : sparse_flush(&dataset->layout);
+        error = atomic_load(&dataset->header_differs) ? -EBUSY : sparse_flush(&dataset->layout);
         pthread_rwlock_unlock(&dataset->file->commit_lock);
     }
-    return error == 0;
+    return error == 0 && !atomic_load(&dataset->header_differs);
 }
 
 void dataset_is_used(struct sfs_dataset *dataset)

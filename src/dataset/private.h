@@ -67,8 +67,10 @@ struct sfs_dataset {
     } ahead;                  /* of read_ahead.c */
     /* Of the running commit; ends are of the first dim: */
     uint64_t committed_end;
-    uint64_t flush_end;  /* that is being committed */
-    bool header_differs; /* the header has the committed dims, not the current ones */
+    uint64_t flush_end; /* that is being committed */
+    /* The header has the committed dims, not the current ones: it is not dropped. Set under the file's lock, cleared
+     * without it. */
+    atomic_bool header_differs;
     struct sfs_dataset *next_differing;
     atomic_uint_least64_t finished_end; /* largest end of anything unfinished that has been finished
                                          */

@@ -89,24 +89,28 @@ int unfinished_put_dims(struct sfs_dataset *dataset)
     end = cache_commit_end(dataset->cache);
     dims[0] = end < dims[0] ? end : dims[0];
     dataset->flush_end = dims[0];
-    if (dims[0] == dataset->layout.dims[0] && !dataset->header_differs)
+    bool differs = dims[0] != dataset->layout.dims[0];
+    if (!differs && !atomic_load(&dataset->header_differs))
         return 0;
     int error = dataset_put_dims(dataset, dims);
     if (error)
         return error;
-    dataset->header_differs = dims[0] != dataset->layout.dims[0];
-    if (dataset->header_differs) {
+    atomic_store(&dataset->header_differs, differs);
+    if (differs) {
         dataset->next_differing = dataset->file->differing;
         dataset->file->differing = dataset;
     }
     return 0;
 }
 
+/* One of which the header is as it was may be dropped at once; else the next commit tries again. */
 void unfinished_restore(struct sfs_file *file)
 {
-    for (struct sfs_dataset *i = file->differing; i; i = i->next_differing)
-        i->header_differs = dataset_put_dims(i, i->layout.dims) != 0; /* the next commit tries again
-                                                                       */
+    struct sfs_dataset *next;
+    for (struct sfs_dataset *i = file->differing; i; i = next) {
+        next = i->next_differing;
+        atomic_store(&i->header_differs, dataset_put_dims(i, i->layout.dims) != 0);
+    }
     file->differing = NULL;
 }
 

@@ -2,9 +2,11 @@
  * linker's wrap, in the middle of a commit, and who waits for that is counted. */
 #include "opened.h"
 
+#include <hdf5.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -409,7 +411,57 @@ static void what_is_unfinished_is_left_out_of_a_commit_under_way(void **state)
     close_file();
 }
 
+static void make_dense_file(unsigned n_others)
+{
+    const hsize_t dims[] = {1, COLUMNS}, most[] = {H5S_UNLIMITED, COLUMNS};
+    char name[16];
+    hid_t made = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t chunked = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, dims, most);
+    assert_true(made >= 0 && space >= 0 && H5Pset_chunk(chunked, 2, dims) >= 0);
+    for (unsigned i = 0; i <= n_others; i++) {
+        snprintf(name, sizeof(name), i == 0 ? "/x" : "/%u", i);
+        hid_t one =
+            H5Dcreate2(made, name, H5T_NATIVE_USHORT, space, H5P_DEFAULT, chunked, H5P_DEFAULT);
+        assert_true(one >= 0 && H5Dclose(one) >= 0);
+    }
+    assert_true(H5Sclose(space) >= 0 && H5Pclose(chunked) >= 0 && H5Fclose(made) >= 0);
+}
+
+/* More datasets are closed meanwhile than are kept that nobody uses. */
+static void a_commit_keeps_what_it_will_put_back(void **state)
+{
+    (void)state;
+    enum { OTHERS = 300 };
+    struct sfs_options options = {.writable = true};
+    struct sfs_unfinished *unfinished;
+    struct sfs_slab slab = row(1);
+    char name[16];
+    uint64_t dims[2];
+    make_dense_file(OTHERS);
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    dataset = open_dataset(file, "/x");
+    assert_int_equal(sfs_begin_unfinished(dataset, &slab, &unfinished), 0);
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){7, COLUMNS}), 0);
+
+    alarm(300);
+    pthread_t thread = begin_flush(&hold);
+    sfs_end_unfinished(unfinished);
+    sfs_dataset_close(dataset);
+    for (unsigned i = 1; i <= OTHERS; i++) {
+        snprintf(name, sizeof(name), "/%u", i);
+        sfs_dataset_close(open_dataset(file, name));
+    }
+    dataset = open_dataset(file, "/x");
+    sfs_dataset_dims(dataset, dims);
+    sem_post(&released);
+    join(thread);
+    alarm(0);
+    assert_int_equal(dims[0], 7);
+    close_file();
+}
+
 TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
+          cmocka_unit_test(a_commit_keeps_what_it_will_put_back),
           cmocka_unit_test(others_read_write_and_open_while_the_disk_is_busy),
           cmocka_unit_test(a_flush_of_nothing_commits_nothing),
           cmocka_unit_test(what_is_unfinished_is_left_out),
