@@ -26,6 +26,7 @@
 #include "hdf5/worker/chunks_given_up.h"
 #include "hdf5/worker/confine.h"
 #include "hdf5/worker/plugin_pool.h"
+#include "hdf5/worker/plugin_private.h"
 #include "hostile_filter.h"
 
 #define MEMORY  ((size_t)512 << 20)
@@ -380,6 +381,54 @@ static void test_waiting_is_interrupted(void **state)
     assert_int_equal(decode_like(HOSTILE_NOTHING, 70000, out, sizeof(out)), 0);
 }
 
+struct taking {
+    atomic_bool *is_enough; /* NULL: it is not interrupted */
+    int error;
+};
+
+static void *take_one(void *context)
+{
+    struct taking *taking = context;
+    struct plugin_process *process;
+    if (taking->is_enough)
+        sfs_set_interrupt(is_enough, taking->is_enough);
+    taking->error = plugin_take(NULL, 0, BYTES, taking->is_enough, &process);
+    if (!taking->error)
+        plugin_give_back(process);
+    return NULL;
+}
+
+/* Those who wait for a process are interrupted just when one becomes free: one of the others has it then. */
+static void test_who_is_interrupted_leaves_it_to_others(void **state)
+{
+    (void)state;
+    enum { MOST = 64 };
+    struct plugin_process *taken[MOST];
+    pthread_t interrupted[3 * MOST], other;
+    unsigned n = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    n = n < MOST ? n : MOST;
+    for (int round = 0; round < 3; round++) {
+        atomic_bool enough = false;
+        struct taking takes[3 * MOST], waits = {0};
+        for (unsigned i = 0; i < n; i++)
+            assert_int_equal(plugin_take(NULL, 0, BYTES, false, &taken[i]), 0);
+        for (unsigned i = 0; i < 3 * n; i++) {
+            takes[i] = (struct taking){.is_enough = &enough};
+            start_thread(&interrupted[i], take_one, &takes[i]);
+        }
+        usleep(20000);
+        start_thread(&other, take_one, &waits);
+        usleep(20000);
+        atomic_store(&enough, true);
+        for (unsigned i = 0; i < n; i++)
+            plugin_give_back(taken[i]);
+        for (unsigned i = 0; i < 3 * n; i++)
+            pthread_join(interrupted[i], NULL);
+        pthread_join(other, NULL);
+        assert_int_equal(waits.error, 0);
+    }
+}
+
 /* Somebody else has killed it: nobody is to notice. */
 static void test_those_that_are_killed_are_started_again(void **state)
 {
@@ -655,6 +704,7 @@ static int all_tests(void)
         cmocka_unit_test(test_threads_are_served_by_as_many_as_there_are_processors),
         cmocka_unit_test(test_two_chunks_are_decoded_at_once),
         cmocka_unit_test(test_waiting_is_interrupted),
+        cmocka_unit_test(test_who_is_interrupted_leaves_it_to_others),
         cmocka_unit_test(test_those_that_are_killed_are_started_again),
         cmocka_unit_test(test_folders_that_all_may_write_are_refused),
         cmocka_unit_test(test_links_are_what_they_lead_to),

@@ -77,7 +77,7 @@ static void count_one_less(void)
 {
     pthread_mutex_lock(&plugins.lock);
     plugins.n--;
-    pthread_cond_signal(&plugins.freed);
+    pthread_cond_broadcast(&plugins.freed);
     pthread_mutex_unlock(&plugins.lock);
 }
 
@@ -96,7 +96,7 @@ void plugin_give_back(struct plugin_process *process)
     pthread_mutex_lock(&plugins.lock);
     process->next = plugins.idle;
     plugins.idle = process;
-    pthread_cond_signal(&plugins.freed);
+    pthread_cond_broadcast(&plugins.freed);
     pthread_mutex_unlock(&plugins.lock);
 }
 
