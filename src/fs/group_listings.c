@@ -545,14 +545,16 @@ void listings_forget(struct listings *listings, const struct node *node)
 
 void listings_forget_file(struct listings *listings, const struct mounted_file *file)
 {
-    struct kept_listing *kept, *next, *gone = NULL;
+    struct kept_listing *gone = NULL;
+    struct group *group, *next;
     pthread_mutex_lock(&listings->lock);
-    DL_FOREACH_SAFE (listings->kept, kept, next) {
-        struct group *group = kept->group;
-        if (group->key.file == file) {
-            drop(listings, kept, &gone);
-            put_group(listings, group);
-        }
+    HASH_ITER (hh, listings->groups, group, next) {
+        if (group->key.file != file)
+            continue;
+        if (group->kept)
+            drop(listings, group->kept, &gone);
+        free_changed(group);
+        put_group(listings, group);
     }
     pthread_mutex_unlock(&listings->lock);
     free_gone(gone);

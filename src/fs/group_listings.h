@@ -56,7 +56,7 @@ void listings_uncount(struct listings *listings, size_t bytes);
 /* Whether the links of the group may have changed since. */
 bool listing_is_old(struct listings *listings, const struct listing *listing);
 
-/* Drops all listings of a file's groups. None is in use. */
+/* Drops all listings and places of a file's groups. None is in use, nor read by anybody who has it not open. */
 void listings_forget_file(struct listings *listings, const struct mounted_file *file);
 
 /* The first link at a place or behind it, links.n if there is none; and the place of one. */

@@ -430,6 +430,29 @@ static void listings_in_use_have_a_limit(void **state)
     close_table(table);
 }
 
+static const uint64_t *places_of(struct listings *listings, const struct node *group)
+{
+    const struct listing *listing;
+    assert_int_equal(listing_get(listings, group, 0, true, &listing), 0);
+    const uint64_t *places = listing->places;
+    listing_put(listings, listing, true);
+    return places;
+}
+
+static void places_go_with_their_file(void **state)
+{
+    (void)state;
+    struct table table = open_table();
+    struct listings *listings = listings_create(LISTINGS_MOST_USED_BYTES);
+    const struct node *a = look_up(table, root_of(table), "a");
+    change_link(listings, a);
+    assert_non_null(places_of(listings, a));
+    listings_forget_file(listings, a->mounted);
+    assert_null(places_of(listings, a));
+    listings_destroy(listings);
+    close_table(table);
+}
+
 #define LINKS   60
 #define CHANGES 1500
 
@@ -723,4 +746,5 @@ TEST_MAIN(cmocka_unit_test(not_too_many_frames_are_looked_at),
           cmocka_unit_test(an_object_that_is_kept_has_one_number),
           cmocka_unit_test(removed_while_in_use), cmocka_unit_test(by_many_threads),
           cmocka_unit_test(listings_are_shared), cmocka_unit_test(listings_are_kept_for_a_while),
-          cmocka_unit_test(listings_in_use_have_a_limit), cmocka_unit_test(places_hold))
+          cmocka_unit_test(listings_in_use_have_a_limit), cmocka_unit_test(places_hold),
+          cmocka_unit_test(places_go_with_their_file))
