@@ -13,6 +13,7 @@
 #define PLACES      16384
 #define MANY_FRAMES 1024 /* written at once: they get one time for the whole dataset */
 #define MOST_SET    ((unsigned)1 << 18)
+#define MOST_KNOWN  ((unsigned)1 << 16) /* datasets */
 
 struct place {
     bool is_taken;
@@ -39,8 +40,10 @@ struct set_times {
 };
 
 struct times {
-    pthread_mutex_t lock; /* guards what follows */
-    struct dataset_times *datasets;
+    pthread_mutex_t lock;           /* guards what follows */
+    struct dataset_times *datasets; /* in the order in which they were first written */
+    struct timespec floor;          /* of every dataset that is not among them */
+    uint64_t sweeps;                /* more than any of those had */
     struct set_times *set;
     struct place places[PLACES];
 };
@@ -86,7 +89,18 @@ static struct place *place_of(struct times *times, uint64_t object, uint64_t fra
     return &times->places[(mixed >> 32) % PLACES];
 }
 
-/* The lock must be held. NULL: there is none, or no memory for a new one. */
+/* The lock must be held, here and in the next. */
+static void forget_first(struct times *times)
+{
+    struct dataset_times *first = times->datasets;
+    raise_to(&times->floor, first->latest);
+    if (times->sweeps <= first->sweeps)
+        times->sweeps = first->sweeps + 1;
+    HASH_DEL(times->datasets, first);
+    free(first);
+}
+
+/* NULL: there is none, or no memory for a new one. */
 static struct dataset_times *find_dataset(struct times *times, uint64_t object, bool add)
 {
     struct dataset_times *dataset;
@@ -96,7 +110,10 @@ static struct dataset_times *find_dataset(struct times *times, uint64_t object, 
     dataset = calloc(1, sizeof(*dataset));
     if (!dataset)
         return NULL;
-    dataset->object = object;
+    if (HASH_COUNT(times->datasets) >= MOST_KNOWN)
+        forget_first(times);
+    *dataset = (struct dataset_times){
+        .object = object, .latest = times->floor, .floor = times->floor, .sweeps = times->sweeps};
     HASH_ADD(hh, times->datasets, object, sizeof(object), dataset);
     if (!hash_failed())
         return dataset;
@@ -223,8 +240,8 @@ void times_apply(struct times *times, uint64_t object, uint64_t frame, struct st
     if (set && set->sweeps == dataset->sweeps) {
         st->st_atim = set->atime;
         st->st_mtim = set->mtime;
-    } else if (dataset) {
-        struct timespec written = last_written(times, dataset, frame);
+    } else {
+        struct timespec written = dataset ? last_written(times, dataset, frame) : times->floor;
         raise_to(&st->st_atim, written);
         raise_to(&st->st_mtim, written);
     }

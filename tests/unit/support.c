@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -56,6 +57,16 @@ void *allocate(size_t n)
     if (!memory && !(memory = malloc(1)))
         fail_msg("out of memory");
     return memory;
+}
+
+size_t memory_in_use(void)
+{
+#if __GLIBC_PREREQ(2, 33)
+    struct mallinfo2 info = mallinfo2();
+#else
+    struct mallinfo info = mallinfo(); /* of less than 2 GiB */
+#endif
+    return (size_t)info.uordblks + (size_t)info.hblkhd;
 }
 
 void start_thread(pthread_t *thread, void *(*work)(void *), void *argument)

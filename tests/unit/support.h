@@ -53,6 +53,9 @@ void random_fill(void *bytes, size_t n);
  * block is exactly as long as asked, so that the address sanitizer guards its end. */
 void *allocate(size_t n);
 
+/* Bytes that malloc has given and not got back; 0 of allocators that do not say (sanitizers). */
+size_t memory_in_use(void);
+
 /* pthread_create that ends the program where there is no thread to be had: a test that failed there
  * would leave the others behind, which wait, or go on, for ever. */
 void start_thread(pthread_t *thread, void *(*work)(void *), void *argument);

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -1181,16 +1180,6 @@ static void a_full_disk_is_reported_and_nothing_is_lost(void **state)
 }
 
 #define MANY ((size_t)100 << 20)
-
-static size_t memory_in_use(void)
-{
-#if __GLIBC_PREREQ(2, 33)
-    struct mallinfo2 info = mallinfo2();
-#else
-    struct mallinfo info = mallinfo(); /* of less than 2 GiB */
-#endif
-    return (size_t)info.uordblks + (size_t)info.hblkhd;
-}
 
 static void many_changes_do_not_fill_the_memory(void **state)
 {

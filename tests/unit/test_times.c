@@ -1,12 +1,9 @@
 /* When frames were written: exactly for some, never too early for any. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include "fs/frame_times.h"
+
+#define MANY_DATASETS 70000 /* more than are known */
 
 static const struct timespec long_ago = {.tv_sec = 1000};
 
@@ -136,12 +133,33 @@ static void what_is_set_is_bounded(void **state)
     times_destroy(times);
 }
 
-int main(void)
+static void write_many_datasets(struct times *times, uint64_t first)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_what_was_written_is_new), cmocka_unit_test(a_later_time_stays),
-        cmocka_unit_test(what_is_forgotten_is_not_old), cmocka_unit_test(what_was_set_is_kept),
-        cmocka_unit_test(what_is_set_is_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (uint64_t i = 0; i < MANY_DATASETS; i++)
+        times_note(times, first + i, 0, 0, TIMES_KEEP_NONE);
 }
+
+static void datasets_do_not_fill_the_memory(void **state)
+{
+    (void)state;
+    struct times *times;
+    const struct timespec past = {.tv_sec = 2000};
+    time_t begin = time(NULL);
+    assert_int_equal(times_create(&times), 0);
+    times_note(times, 1, 5, 5, TIMES_KEEP_NONE);
+    times_set(times, 1, 5, &past, &past);
+    assert_int_equal(seconds(times, 1, 5), past.tv_sec);
+    write_many_datasets(times, 2);
+    size_t before = memory_in_use();
+    write_many_datasets(times, 2 + MANY_DATASETS);
+    assert_in_range(memory_in_use(), before - before / 10, before + before / 10);
+    assert_true(seconds(times, 1, 5) >= begin); /* forgotten, and not old */
+    times_note(times, 1, 6, 6, TIMES_KEEP_NONE);
+    assert_true(seconds(times, 1, 5) >= begin);
+    times_destroy(times);
+}
+
+TEST_MAIN(cmocka_unit_test(only_what_was_written_is_new), cmocka_unit_test(a_later_time_stays),
+          cmocka_unit_test(what_is_forgotten_is_not_old), cmocka_unit_test(what_was_set_is_kept),
+          cmocka_unit_test(what_is_set_is_bounded),
+          cmocka_unit_test(datasets_do_not_fill_the_memory))
