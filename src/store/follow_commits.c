@@ -202,16 +202,17 @@ static int renew_place(struct store *store)
     return error ? error : store->journal ? 0 : -ESTALE;
 }
 
-/* Opens the file anew, which makes changes of other hosts visible. */
+/* Opens the file anew, which makes changes of other hosts visible. The descriptor stays the same, as others ask it
+ * meanwhile whose the file is. */
 static int open_again(struct store *store)
 {
     int fd = place_open_file(store);
     if (fd < 0)
         return fd;
     follow_drop_cached(store, fd);
-    close(store->fd);
-    store->fd = fd;
-    return renew_place(store);
+    int error = dup3(fd, store->fd, O_CLOEXEC) < 0 ? -errno : 0;
+    close(fd);
+    return error ? error : renew_place(store);
 }
 
 /* Once, for as long as it is not to be trusted. */
