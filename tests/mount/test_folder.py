@@ -295,7 +295,7 @@ def test_new_replaced_renamed_and_removed_files(mounts, folder):
 
 
 @pytest.mark.parametrize("options", [("default",), ("ro",), ("follow=0.2",)])
-def test_files_that_are_no_hdf5_are_changed_while_they_are_read(mounts, folder, options):
+def test_files_that_are_no_hdf5_are_changed_while_they_are_read(mounts, folder, options, request):
     """Nobody gets an error by a change of mode, or of the file behind a name, and what is open is read on."""
     if os.getuid() == 0:
         options = *options, "allow_other"
@@ -306,12 +306,13 @@ def test_files_that_are_no_hdf5_are_changed_while_they_are_read(mounts, folder, 
     mount = mounts(folder, *options)
     shown = mount / "inner/plain.txt"
     there = os.open(mount / "inner", os.O_RDONLY)
+    request.addfinalizer(lambda: os.close(there))
     for i in range(1, 10):
         before = os.path.getsize(shown)
         if i % 3 == 0:
             os.replace(make_plain(inner / "new", b"%d" % i), path)
         elif i % 3 == 1:
-            for mode in 0o600, 0o644, 0o400, 0o755, 0o500:
+            for mode in 0o600, 0o644, 0o400, 0o500, 0o755:
                 path.chmod(mode)
                 assert shown.read_bytes() == path.read_bytes()
         else:
@@ -337,7 +338,6 @@ def test_files_that_are_no_hdf5_are_changed_while_they_are_read(mounts, folder, 
     with open(os.open("plain.txt", os.O_RDONLY, dir_fd=there), "rb") as read:
         assert read.read() == path.read_bytes()
     assert os.listdir(there) == ["plain.txt"]
-    os.close(there)
 
 
 def test_written_while_it_is_closed(mounts, folder):
