@@ -150,13 +150,15 @@ int open_file_take(struct mount *mount, struct open_file *file, enum matrix_clos
 {
     const struct matrix_part of = {inode_view(file->inode), file, file->user};
     enum matrix_change what;
-    uint64_t frames = views_frames(file->views);
     int error = matrix_begin_taking(file->matrix, how);
-    if (error && how == MATRIX_CLOSED) /* it is closed still to be taken */
+    if (error && how != MATRIX_PAUSED) /* it is closed still to be taken */
         atomic_store(&file->has_staged, true);
     if (error)
         return error;
+    uint64_t frames = views_frames(file->views);
     error = matrix_take(mount->matrices, file->matrix, &of, how, &what);
+    if (error == -EINTR && how == MATRIX_CLOSED)
+        atomic_store(&file->has_staged, true);
     if (what != MATRIX_SAME)
         matrix_changed(mount, file, frames, what);
     matrix_end_taking(file->matrix);

@@ -482,21 +482,22 @@ int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct m
     bool is_last = is_meant && !is_being_written(matrix, of->view, false);
     bool is_tentative = how == MATRIX_PAUSED || is_being_written(matrix, of->view, true);
     int error = is_last ? put(matrices, matrix, &csr) : 0;
-    bool is_tried = is_tentative && error != -ETIMEDOUT; /* again, when more is written */
-    bool is_kept = error == -EAGAIN || (error && is_tried);
-    if (error && !is_tried)
+    bool is_tried = is_tentative && error != -ETIMEDOUT;        /* again, when more is written */
+    bool is_given_up = error == -EINTR && how == MATRIX_CLOSED; /* the last close does it */
+    bool is_kept = error == -EAGAIN || is_given_up || (error && is_tried);
+    if (error && !is_tried && !is_given_up)
         tell(matrices, matrix, of->view, error, &csr);
     if (is_last && !is_kept) {
         *change = error ? MATRIX_FILES : MATRIX_FRAMES;
         forget_all(matrices, matrix);
-    } else if (is_meant) {
+    } else if (is_meant && !is_given_up) {
         part->is_paused |= is_own && how == MATRIX_PAUSED;
         part->is_written = how == MATRIX_PAUSED;
     }
     if (error && csr.has_begun)
         *change = MATRIX_UNDONE;
     pthread_mutex_unlock(&matrix->lock);
-    return is_kept ? 0 : error == -EFBIG ? -ENOSPC : error;
+    return is_kept && !is_given_up ? 0 : error == -EFBIG ? -ENOSPC : error;
 }
 
 /* ---- Looking at it ---- */

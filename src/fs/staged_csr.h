@@ -78,8 +78,9 @@ enum matrix_change {
     MATRIX_UNDONE  /* both did so for a while */
 };
 
-/* Between those. -EINVAL: refused, logged; nothing waits then. 0 also if it waits for more to be written. Errors of
- * sfs_begin_writing and view_put_csr, but -ENOSPC in place of -EFBIG: what waited is gone. */
+/* Between those. -EINTR of MATRIX_CLOSED: all is as before; -EINVAL: refused, logged; nothing waits then. 0 also if it
+ * waits for more to be written. Errors of sfs_begin_writing and view_put_csr, but -ENOSPC in place of -EFBIG: what
+ * waited is gone. */
 int matrix_take(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *of,
                 enum matrix_close how, enum matrix_change *change);
 

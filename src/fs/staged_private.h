@@ -23,19 +23,20 @@ struct staged {
     const struct node *node;
     struct views *views;
     struct staged_writer *list;
-    unsigned writers;      /* in it */
-    unsigned users;        /* besides, that truncate it by name */
-    pthread_mutex_t order; /* held while something of it is applied, or read to begin with; taken
+    unsigned writers;       /* in it */
+    unsigned users;         /* besides, that truncate it by name */
+    pthread_mutex_t order;  /* held while something of it is applied, or read to begin with; taken
                             * before the lock of the table */
-    bool is_in_work;       /* a selection that is just being applied */
-    atomic_bool waits;     /* something is to be applied; read without the lock */
-    bool is_new;           /* the frame is to come to be, */
-    bool is_refused;       /* but not by closing: something was refused */
-    bool is_staged;        /* a new content; of a dense view: truncated to nothing */
-    unsigned closing;      /* descriptors: nothing was written, and it is not answered yet */
-    bool is_looked_at;     /* meanwhile, at another view */
-    bool is_closed;        /* the same, and answered: it may be closed for good */
-    uint64_t close;        /* since which it is, or was until others gave up; or 0 */
+    bool is_in_work;        /* a selection that is just being applied */
+    atomic_bool waits;      /* something is to be applied; read without the lock */
+    bool is_new;            /* the frame is to come to be, */
+    bool is_refused;        /* but not by closing: something was refused */
+    bool is_staged;         /* a new content; of a dense view: truncated to nothing */
+    unsigned closing;       /* descriptors: nothing was written, and it is not answered yet */
+    bool is_looked_at;      /* meanwhile, at another view */
+    bool is_closed;         /* the same, and answered: it may be closed for good */
+    uint64_t patient_until; /* clock_now: who waits for that, or 0: nobody has since */
+    uint64_t close;         /* since which it is, or was until others gave up; or 0 */
     unsigned ending;       /* writers that are closed for good, before what they leave is applied */
     uint64_t head_written; /* of a dense view, truncated or new: header bytes, from the first on */
     atomic_bool is_collected; /* of one: another program's file, as a new content; changes under

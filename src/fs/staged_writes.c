@@ -448,8 +448,10 @@ bool staging_closed(struct staging *staging, const struct node *node, enum view_
         bool is_closed = atomic_load(&staged->waits) && !staged->is_written;
         staged->closing--;
         staging->closes++;
-        if (is_closed && !staged->is_closed)
+        if (is_closed && !staged->is_closed) {
             staged->close = staging->closes;
+            staged->patient_until = 0;
+        }
         staged->is_closed = is_closed;
         pthread_cond_broadcast(&staging->changed);
     }

@@ -324,8 +324,7 @@ uint64_t store_snapshot_size(const struct store_snapshot *snapshot)
 
 uint64_t store_committed_size(struct store *store)
 {
-    if (interrupt_lock(&store->change) != 0) /* nobody waits for the answer */
-        return atomic_load(&store->committed_end);
+    interrupt_ask_lock(&store->change); /* it is held by commits */
     uint64_t end = store->temporary ? 0 : store->committed_end;
     pthread_mutex_unlock(&store->change);
     return end;

@@ -1018,6 +1018,29 @@ def test_who_waits_for_what_is_applied_can_be_killed(mounts, slow, tmp_path, wri
     mount.unmount()
 
 
+def test_a_sync_of_csr_that_is_killed_can_be_repeated(mounts, slow, tmp_path):
+    """By another process that has the file open, too: with it go its descriptors, which closes nothing."""
+    array = np.random.default_rng(1).integers(1, 65536, (300, 64, 64), "u2")
+    sparse_files.make(tmp_path / "made.h5", array, np.ones(array.shape, bool), (1, 64, 64))
+    shutil.copyfile(tmp_path / "made.h5", slow.path / "a.h5")
+    mount = mounts(slow.path / "a.h5", "rw", "commit_interval=0", "cache_size=64K")
+    data = mount / "sparse/csr/data.raw"
+    fd = os.open(data, os.O_WRONLY | os.O_TRUNC)
+    with open(fd, "wb", buffering=0, closefd=False) as written, slow.killed_on_error():
+        written.write(array[::-1].tobytes())
+        slow.hold("reads")
+        with subprocess.Popen([sys.executable, "-c", f"import os; os.fsync({fd})"], pass_fds=[fd]) as syncing:
+            slow.wait_for_held()
+            syncing.kill()
+            time.sleep(1.5)  # after a second what changes something is interrupted, too
+            slow.let_go()
+            assert syncing.wait(START_SECONDS) == -signal.SIGKILL
+    os.fsync(fd)
+    os.close(fd)
+    assert data.read_bytes() == array[::-1].tobytes()
+    mount.unmount()
+
+
 def test_no_signal_cuts_the_last_commit_of_a_daemon_short(slow, tmp_path):
     """The same in the background, as service managers end it: by both at once."""
     path, root = slow.path / "a.h5", tmp_path / "mnt"

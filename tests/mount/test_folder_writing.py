@@ -973,7 +973,7 @@ def test_what_can_only_be_read_is_closed_and_opened_again(mounts, settled, name)
         assert os.listdir(mount / name) and frame(mount, "other.h5") == bytes(2 * SIDE * SIDE)
         assert os.getxattr(mount / name / "contiguous", f"user.number{i}") == str(i).encode()
         assert "words" in (mount / name / "text/value.txt").read_text()
-        assert refusal(os.mkdir, mount / name / "group") == errno.EROFS
+        assert refusal(os.mkdir, mount / name / "group") in (errno.EROFS, errno.EACCES)  # the kernel refuses users
         for dataset in "contiguous", "data":
             view = mount / name / dataset / "frames/1.raw"
             assert refusal(view.write_bytes, value_of(i)) in REFUSED
