@@ -693,6 +693,22 @@ def test_signals_that_a_program_handles_do_not_interrupt_closing(mounts, tmp_pat
     assert np.flatnonzero(selected((mount / "sparse/frames/0.defined").read_bytes(), shape)).tolist() == [5 * 256 + 7]
 
 
+def test_signals_do_not_prolong_waiting_for_the_last_close(mounts, tmp_path):
+    """Another has truncated a frame, and has a descriptor of it open still: as a program goes on after each signal, it
+    waits for that as long as one without signals."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("d", data=np.ones((4, 8, 8), "u2"), chunks=(1, 8, 8), maxshape=(None, 8, 8))
+    mount = mounts(path, "rw")
+    held = os.open(mount / "d/frames/1.raw", os.O_WRONLY | os.O_TRUNC)
+    os.close(os.dup(held))
+    program = HANDLE + "import sys; open(sys.argv[1], 'rb'); signal.setitimer(signal.ITIMER_REAL, 0)\n"
+    done = subprocess.run([sys.executable, "-c", program, mount / "d/npy/1.npy"], capture_output=True,
+                          timeout=START_SECONDS)
+    os.close(held)
+    assert done.returncode == 0 and b"signal" in done.stdout, done
+
+
 def test_a_close_that_is_interrupted_late_has_changed_a_part(mounts, tmp_path):
     """Which the log says."""
     path, side = tmp_path / "wide.h5", 40_000
