@@ -225,9 +225,9 @@ SFS_API int sfs_refresh(struct sfs_file *file);
 SFS_API void sfs_interrupt(struct sfs_file *file);
 
 /* From now on calls of this thread that go through many chunks, decode large ones, or wait for
- * memory, for others who decode them, for calls that end before dims change, or, to open a snapshot, to write past
- * the cache, or to make a link, or make or remove a group, for a commit of another thread, ask
- * is_interrupted(context) now and then, and end with
+ * memory, for others who decode them, for calls that end before dims change, or, to open a snapshot,
+ * to write past the cache, or to make a link, or make or remove a group, for a commit of another
+ * thread, ask is_interrupted(context) now and then, and end with
  * -EINTR soon after it is true: what they have changed by then stays changed.
  * So do those that copy objects and attributes into a file whose libhdf5 has a process of its own:
  * of the object nothing is there then. So do calls that only read and wait for that process while
@@ -414,7 +414,8 @@ SFS_API uint64_t sfs_snapshot_size(const struct sfs_snapshot *snapshot);
 SFS_API int sfs_snapshot_read(struct sfs_snapshot *snapshot, uint64_t offset, void *buffer,
                               size_t n);
 
-/* How many bytes a snapshot would have now. */
+/* How many bytes a snapshot would have now. 0 also if it waits for a commit, and is interrupted
+ * (sfs_set_interrupt). */
 SFS_API uint64_t sfs_committed_size(struct sfs_file *file);
 
 /* ---- Groups, links, attributes ---- */

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/acl.h"
+#include "common/interrupt.h"
 #include "fs/dataset_entries.h"
 #include "fs/frame_names.h"
 #include "fs/mount.h"
@@ -203,7 +204,7 @@ static int control_attributes(struct mount *mount, const struct node *root, stru
     if (inode.entry == ENTRY_IMAGE) {
         uint64_t size = sfs_committed_size(mount->file);
         as_file(st, size, size);
-        return 0;
+        return interrupt_check();
     }
     int error = control_text(mount, inode.entry, &text, &n);
     if (error)

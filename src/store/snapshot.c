@@ -324,7 +324,8 @@ uint64_t store_snapshot_size(const struct store_snapshot *snapshot)
 
 uint64_t store_committed_size(struct store *store)
 {
-    interrupt_ask_lock(&store->change); /* it is held by commits */
+    if (interrupt_lock(&store->change) != 0) /* it is held by commits */
+        return 0;
     uint64_t end = store->temporary ? 0 : store->committed_end;
     pthread_mutex_unlock(&store->change);
     return end;

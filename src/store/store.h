@@ -498,7 +498,8 @@ uint64_t store_snapshot_size(const struct store_snapshot *snapshot);
  * have 2,097,152 ranges of space, or hold back more than half of the file and 256 MiB; or as of store_read. */
 int store_snapshot_read(struct store_snapshot *snapshot, uint64_t address, void *buffer, size_t n);
 
-/* How long the committed state is, in bytes; a commit is waited for. */
+/* How long the committed state is, in bytes. 0: nothing is committed yet, or the thread was interrupted while it waited
+ * for a commit. */
 uint64_t store_committed_size(struct store *store);
 
 /* The same bytes where they lie in memory already, mapped from the file, or in an image that is
