@@ -5,8 +5,9 @@
 #include "common/clock.h"
 #include "fs/staged_private.h"
 
-/* The kernel announces the last close before close(2) returns. So long after the first who waited for it, whoever
- * still does assumes that another descriptor is open. */
+/* The kernel announces the last close before close(2) returns. Who has waited for so long assumes that another
+ * descriptor is open; so does whoever still waits so long after the first who did, as one who is interrupted begins
+ * anew. */
 #define PATIENCE_NANOS 5000000000u
 
 /* longest wait of a reader for the answer to a close, which may wait for it */
@@ -67,26 +68,24 @@ static void wait_for_answers(struct staging *staging, const struct node *node, e
             return;
 }
 
-/* The same. Whether it is waited for no more. */
-static bool is_waited_out(struct staged *staged)
+/* The same. Whether it is waited for no more. began: when this thread did (clock_now). */
+static bool is_waited_out(struct staged *staged, uint64_t began)
 {
     const uint64_t now = clock_now();
     if (staged->patient_until == 0)
         staged->patient_until = now + PATIENCE_NANOS;
-    return now >= staged->patient_until;
+    return now >= staged->patient_until || now >= began + PATIENCE_NANOS;
 }
 
 /* The same. -EINTR. */
 static int wait_for_releases(struct staging *staging, const struct node *node, enum view_kind view,
                              uint64_t frame, bool itself)
 {
+    const uint64_t began = clock_now();
     struct staged *staged;
     int error = 0;
-    for (staged = staging->table; staged; staged = staged->hh.next)
-        if (staged->is_closed && is_shown_by(staged, node, view, frame, itself))
-            (void)is_waited_out(staged); /* all at the same time */
     while (!error && (staged = find_closed(staging, node, view, frame, itself, true))) {
-        if (is_waited_out(staged))
+        if (is_waited_out(staged, began))
             staged->is_closed = false; /* it is open still: no other request waits for it */
         else
             error = staging_wait(staging);
@@ -148,17 +147,15 @@ static struct staged *find_to_sync(const struct staging *staging, const struct s
 
 int staging_apply_before_commit(struct staging *staging, const struct commits *commits)
 {
+    const uint64_t began = clock_now();
     struct staged_sync sync = {.commits = commits};
     struct staged *staged;
     int error = 0;
     pthread_mutex_lock(&staging->lock);
     sync.close = staging->closes;
     DL_APPEND(staging->syncs, &sync);
-    for (staged = staging->table; staged; staged = staged->hh.next)
-        if (staged->is_closed && staging_is_synced_by(staged, staged->close, &sync))
-            (void)is_waited_out(staged);
     while (!error && (staged = find_to_sync(staging, &sync))) {
-        if (staged->ending == 0 && is_waited_out(staged))
+        if (staged->ending == 0 && is_waited_out(staged, began))
             staged->is_closed = false; /* as above */
         else
             error = staging_wait(staging);
