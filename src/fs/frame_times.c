@@ -14,6 +14,7 @@
 #define MANY_FRAMES 1024 /* written at once: they get one time for the whole dataset */
 #define MOST_SET    ((unsigned)1 << 18)
 #define MOST_KNOWN  ((unsigned)1 << 16) /* datasets */
+#define FORGOTTEN   ((unsigned)1 << 20) /* far more, so that few others share one of these */
 
 struct place {
     bool is_taken;
@@ -42,7 +43,8 @@ struct set_times {
 struct times {
     pthread_mutex_t lock;           /* guards what follows */
     struct dataset_times *datasets; /* in the order in which they were first written */
-    struct timespec floor;          /* of every dataset that is not among them */
+    struct timespec floor;          /* of those that were, and of others that share their place: */
+    bool is_forgotten[FORGOTTEN];   /* by hash */
     uint64_t sweeps;                /* more than any of those had */
     struct set_times *set;
     struct place places[PLACES];
@@ -83,10 +85,21 @@ static void raise_to(struct timespec *time, struct timespec other)
         *time = other;
 }
 
+static uint64_t hash_of(uint64_t number)
+{
+    return number * 0x9E3779B97F4A7C15u >> 32;
+}
+
 static struct place *place_of(struct times *times, uint64_t object, uint64_t frame)
 {
-    uint64_t mixed = (frame + (object << 34)) * 0x9E3779B97F4A7C15u;
-    return &times->places[(mixed >> 32) % PLACES];
+    return &times->places[hash_of(frame + (object << 34)) % PLACES];
+}
+
+/* What is known of a dataset that is not in the table. */
+static struct timespec floor_of(const struct times *times, uint64_t object)
+{
+    bool is_forgotten = times->is_forgotten[hash_of(object) % FORGOTTEN];
+    return is_forgotten ? times->floor : (struct timespec){0};
 }
 
 /* The lock must be held, here and in the next. */
@@ -94,6 +107,7 @@ static void forget_first(struct times *times)
 {
     struct dataset_times *first = times->datasets;
     raise_to(&times->floor, first->latest);
+    times->is_forgotten[hash_of(first->object) % FORGOTTEN] = true;
     if (times->sweeps <= first->sweeps)
         times->sweeps = first->sweeps + 1;
     HASH_DEL(times->datasets, first);
@@ -112,8 +126,9 @@ static struct dataset_times *find_dataset(struct times *times, uint64_t object, 
         return NULL;
     if (HASH_COUNT(times->datasets) >= MOST_KNOWN)
         forget_first(times);
+    const struct timespec floor = floor_of(times, object);
     *dataset = (struct dataset_times){
-        .object = object, .latest = times->floor, .floor = times->floor, .sweeps = times->sweeps};
+        .object = object, .latest = floor, .floor = floor, .sweeps = times->sweeps};
     HASH_ADD(hh, times->datasets, object, sizeof(object), dataset);
     if (!hash_failed())
         return dataset;
@@ -241,7 +256,8 @@ void times_apply(struct times *times, uint64_t object, uint64_t frame, struct st
         st->st_atim = set->atime;
         st->st_mtim = set->mtime;
     } else {
-        struct timespec written = dataset ? last_written(times, dataset, frame) : times->floor;
+        struct timespec written =
+            dataset ? last_written(times, dataset, frame) : floor_of(times, object);
         raise_to(&st->st_atim, written);
         raise_to(&st->st_mtim, written);
     }

@@ -2,7 +2,7 @@
  * stat(2) is to say of their views. The memory that this takes is bounded: of frames that were
  * written long ago, among very many, only a time is kept that is not earlier than theirs and stands
  * for all frames of their dataset; of datasets, when 2^16 others were written since, one that stands
- * for all that were not. Objects are known by their numbers (struct node). Thread-safe.
+ * for all of those, and for few that were never written. Objects are known by their numbers (struct node). Thread-safe.
  */
 #ifndef SPARSEFS_FS_FRAME_TIMES_H
 #define SPARSEFS_FS_FRAME_TIMES_H

@@ -156,6 +156,10 @@ static void datasets_do_not_fill_the_memory(void **state)
     assert_true(seconds(times, 1, 5) >= begin); /* forgotten, and not old */
     times_note(times, 1, 6, 6, TIMES_KEEP_NONE);
     assert_true(seconds(times, 1, 5) >= begin);
+    unsigned new = 0;
+    for (uint64_t i = 0; i < 1000; i++)
+        new += seconds(times, 1 << 20 | i, 0) != long_ago.tv_sec;
+    assert_in_range(new, 0, 200); /* of those that were never written */
     times_destroy(times);
 }
 
