@@ -984,7 +984,7 @@ def write_selection(d, array):
     return fd, left
 
 
-def write_matrix(d, array):
+def write_csr(d, array):
     fd = os.open(d / "csr/data.raw", os.O_WRONLY | os.O_TRUNC)
     os.write(fd, np.array([5, 6], "<u2").tobytes())
     for name, content in (("indptr", np.array([0, 1, 2], "<i8")), ("indices", np.array([3, 4], "<i4"))):
@@ -994,7 +994,7 @@ def write_matrix(d, array):
     return fd, left
 
 
-@pytest.mark.parametrize("write, view", [(write_selection, "frames/0.raw"), (write_matrix, "csr/indices.raw")],
+@pytest.mark.parametrize("write, view", [(write_selection, "frames/0.raw"), (write_csr, "csr/indices.raw")],
                          ids=["selection", "csr"])
 def test_who_waits_for_what_is_applied_can_be_killed(mounts, slow, tmp_path, write, view):
     """The disk does not answer meanwhile: it has to be asked for what the kernel does not read ahead. All is applied
