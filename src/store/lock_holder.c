@@ -33,9 +33,11 @@
 #define TABLE_NANOS UINT64_C(1000000000)
 
 /* Of all descriptors of all threads: whoever holds the lock may have made any number. */
-#define MOST_FACTS   4096
-#define FACTS_NANOS  UINT64_C(1000000000)
-#define LINES_BEFORE 32 /* of a descriptor's facts, before its connection */
+#define MOST_FACTS          4096
+#define MOST_FACTS_OF_USER  65536 /* of all of a user's processes */
+#define FACTS_NANOS         UINT64_C(1000000000)
+#define FACTS_OF_USER_NANOS UINT64_C(3000000000)
+#define LINES_BEFORE        32 /* of a descriptor's facts, before its connection */
 
 bool holder_find(const struct stat *file, bool writer_only, struct holder *holder)
 {
@@ -60,15 +62,16 @@ bool holder_find(const struct stat *file, bool writer_only, struct holder *holde
 
 /* ---- Its descriptors ---- */
 
-/* What is looked through so far, and until when. */
+/* What is looked through so far, and how much may be, until when. */
 struct facts {
-    unsigned n;
+    unsigned n, most;
     uint64_t end;
+    bool is_denied; /* something may not be looked at */
 };
 
 static bool may_go_on(const struct facts *facts)
 {
-    return facts->n < MOST_FACTS && clock_now() < facts->end;
+    return facts->n < facts->most && clock_now() < facts->end;
 }
 
 static DIR *open_folder(int in, const char *name)
@@ -103,6 +106,7 @@ static bool connection_of_thread(int threads, const char *thread, struct facts *
     bool found = false;
     snprintf(name, sizeof(name), "%.31s/fdinfo", thread);
     DIR *folder = open_folder(threads, name);
+    facts->is_denied |= !folder && errno == EACCES;
     for (struct dirent *entry; folder && !found && may_go_on(facts) && (entry = readdir(folder));) {
         facts->n++;
         found =
@@ -115,22 +119,56 @@ static bool connection_of_thread(int threads, const char *thread, struct facts *
 
 /* The kernel shows descriptors to some users only. The main thread of a killed process has none any
  * more, so those of all its threads are searched. */
-static bool connection_of(pid_t pid, unsigned *connection)
+static bool look_for_connection(pid_t pid, struct facts *facts, unsigned *connection)
 {
     char path[64];
-    struct facts facts = {.end = clock_now() + FACTS_NANOS};
     bool found = false;
     snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     DIR *threads = open_folder(AT_FDCWD, path);
     for (struct dirent *entry;
-         threads && !found && may_go_on(&facts) && (entry = readdir(threads));) {
-        facts.n++;
+         threads && !found && may_go_on(facts) && (entry = readdir(threads));) {
+        facts->n++;
         found = entry->d_name[0] != '.' &&
-                connection_of_thread(dirfd(threads), entry->d_name, &facts, connection);
+                connection_of_thread(dirfd(threads), entry->d_name, facts, connection);
     }
     if (threads)
         closedir(threads);
     return found;
+}
+
+static bool connection_of(pid_t pid, unsigned *connection)
+{
+    struct facts facts = {.most = MOST_FACTS, .end = clock_now() + FACTS_NANOS};
+    return look_for_connection(pid, &facts, connection);
+}
+
+/* Of those that do not let one look (prctl(2), PR_SET_DUMPABLE) ours may. */
+static bool may_serve(pid_t pid, const char *name, struct facts *facts, unsigned connection)
+{
+    unsigned its;
+    facts->is_denied = false;
+    return (look_for_connection(pid, facts, &its) && its == connection) ||
+           (facts->is_denied && strcmp(name, PROGRAM) == 0);
+}
+
+/* Whether another process of the user, which was not killed, has a descriptor of the connection; also when there are
+ * too many to tell. */
+static bool may_be_served(unsigned connection, pid_t by_other_than, uid_t user)
+{
+    struct facts facts = {.most = MOST_FACTS_OF_USER, .end = clock_now() + FACTS_OF_USER_NANOS};
+    struct process_status process;
+    bool may = false;
+    DIR *processes = open_folder(AT_FDCWD, "/proc");
+    for (struct dirent *entry;
+         processes && !may && may_go_on(&facts) && (entry = readdir(processes));) {
+        pid_t pid = atoi(entry->d_name);
+        may = pid > 0 && pid != by_other_than && process_look_at(pid, &process) &&
+              process.uid == user && !process.was_killed &&
+              may_serve(pid, process.name, &facts, connection);
+    }
+    if (processes)
+        closedir(processes);
+    return may || !processes || !may_go_on(&facts);
 }
 
 /* ---- Its connection ---- */
@@ -148,8 +186,9 @@ static bool is_killed_sparsefs(const struct holder *holder, const struct stat *f
 }
 
 /* A descriptor of /dev/fuse goes on to tell the number of its connection when that is gone, and another mount has the
- * number: so only that of a mount that the process's user has made is aborted. It may be in no table of mounts, as of
- * `umount -l`. All is looked at when what aborts the connection is open. */
+ * number: so only that of a mount that the process's user has made, and that no other process of his serves, is
+ * aborted. It may be in no table of mounts, as of `umount -l`. All is looked at when what aborts the connection is
+ * open. */
 static void abort_connection(const char *path, const struct holder *holder, const struct stat *file)
 {
     unsigned connection;
@@ -158,7 +197,8 @@ static void abort_connection(const char *path, const struct holder *holder, cons
     if (fd < 0)
         return;
     if (is_killed_sparsefs(holder, file, &user) && fuse_connection_is_of(fd, user) &&
-        !mounts_is_of_others(connection) && fuse_connection_abort(fd))
+        !mounts_is_of_others(connection) && !may_be_served(connection, holder->pid, user) &&
+        fuse_connection_abort(fd))
         log_warning("%s: " PROGRAM " (process %d) was killed and does not end: its connection is "
                     "aborted",
                     path, (int)holder->pid);

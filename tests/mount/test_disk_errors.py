@@ -1260,9 +1260,10 @@ int nanosleep(const struct timespec *time, struct timespec *left)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
-@pytest.mark.parametrize("mounter", [1000, 0])
-def test_no_connection_of_another_user_is_aborted_for_a_killed_process(slow, tmp_path, mounter):
-    """It has one open, but the kernel tells its number also when it is gone, and another mount has that."""
+@pytest.mark.parametrize("mounter, is_served", [(1000, False), (0, False), (1000, True)])
+def test_no_connection_of_others_is_aborted_for_a_killed_process(slow, tmp_path, mounter, is_served):
+    """It has one open, but the kernel tells its number also when it is gone, and another mount has that: of another
+    user, or one that another process of the same user serves."""
     path, page = tmp_path / "b.h5", slow.path / "page"
     with h5py.File(path, "w", libver="latest"):
         pass
@@ -1278,6 +1279,9 @@ def test_no_connection_of_another_user_is_aborted_for_a_killed_process(slow, tmp
         fds = file.fileno(), read.fileno(), fuse
         holder = subprocess.Popen([sys.executable, "-c", LOCKS, *map(str, fds)], pass_fds=fds, user=1000)
         file.close()
+        if is_served:
+            server = opened.enter_context(subprocess.Popen(["sleep", "1000"], pass_fds=[fuse], user=1000))
+            opened.callback(server.kill)
         try:
             slow.wait_for_held()
             holder.kill()
@@ -1285,7 +1289,8 @@ def test_no_connection_of_another_user_is_aborted_for_a_killed_process(slow, tmp
             assert done.returncode == 1 and "killed, but it has not ended" in done.stderr
             ends = select.poll()
             ends.register(fuse, 0)
-            assert bool(ends.poll(0)) == ("its connection is aborted" in done.stderr) == (mounter == 1000), done.stderr
+            is_aborted = bool(ends.poll(0))
+            assert is_aborted == ("its connection is aborted" in done.stderr) == (mounter == 1000 and not is_served)
         finally:
             slow.let_go()
             assert holder.wait(START_SECONDS) == -signal.SIGKILL
