@@ -343,8 +343,9 @@ static int begin_part(struct matrices *matrices, struct matrix *matrix, enum vie
     return error;
 }
 
+/* keeps: what was there before is as it was if the change has failed; else it is given up. */
 static int end_change(struct matrices *matrices, struct matrix *matrix,
-                      const struct matrix_part *of, int error)
+                      const struct matrix_part *of, bool keeps, int error)
 {
     enum view_kind view = of->view;
     struct part *part = part_of(matrix, view);
@@ -352,6 +353,8 @@ static int end_change(struct matrices *matrices, struct matrix *matrix,
         log_warning("%s: %s: no room for csr/%s: it would need more than staging_size=%zu",
                     sfs_path(node_file(matrix->node)), matrix->views->path,
                     names[view - VIEW_CSR_INDPTR], matrices->limit->most);
+    if (error && keeps)
+        return error;
     if (error)
         free_part(matrices, part);
     part->is_written = !error;
@@ -361,6 +364,7 @@ static int end_change(struct matrices *matrices, struct matrix *matrix,
     return error;
 }
 
+/* What somebody else has written is not lost by that. */
 int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct matrix_part *of,
                  const struct view_bytes *bytes)
 {
@@ -369,6 +373,7 @@ int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct 
     int error = interrupt_lock(&matrix->lock); /* it is held while they are taken */
     if (error)
         return error;
+    bool is_of_others = part->is_there && !(part->is_written && part->by == of->by);
     error = __builtin_add_overflow(bytes->offset, bytes->n, &end) ? -ENOSPC : 0;
     if (!error && !part->is_there)
         error = begin_part(matrices, matrix, of->view, UINT64_MAX);
@@ -376,7 +381,7 @@ int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct 
         error = resize(matrices, part, end);
     if (!error)
         memcpy(part->content.bytes + bytes->offset, bytes->bytes, bytes->n);
-    error = end_change(matrices, matrix, of, error);
+    error = end_change(matrices, matrix, of, is_of_others, error);
     pthread_mutex_unlock(&matrix->lock);
     return error;
 }
@@ -388,10 +393,11 @@ int matrix_resize(struct matrices *matrices, struct matrix *matrix, const struct
     int error = interrupt_lock(&matrix->lock);
     if (error)
         return error;
-    error = part->is_there ? 0 : begin_part(matrices, matrix, of->view, size);
+    bool was_there = part->is_there;
+    error = was_there ? 0 : begin_part(matrices, matrix, of->view, size);
     if (!error)
         error = resize(matrices, part, size);
-    error = end_change(matrices, matrix, of, error);
+    error = end_change(matrices, matrix, of, was_there, error);
     pthread_mutex_unlock(&matrix->lock);
     return error;
 }

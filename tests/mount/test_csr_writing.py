@@ -339,6 +339,23 @@ def test_no_more_than_staging_size(mounts, sparse):
     sparse.check()
 
 
+def test_what_one_cannot_write_keeps_what_another_has_written(mounts, sparse):
+    d = sparse.mount(mounts, expect_log=True)
+    parts = arrays_of(*other())
+    put(d, parts, ["indptr.raw", "indices.raw"])  # they wait for the last one
+    for name in "indices.raw", "data.raw":
+        with open(d / "csr/data.raw", "wb", buffering=0) as file:
+            file.write(parts[2].tobytes())
+            with refused(errno.ENOSPC):
+                os.truncate(d / "csr" / name, 1 << 50)
+            with open(d / "csr" / name, "r+b", buffering=0) as failing, refused(errno.ENOSPC):
+                os.pwrite(failing.fileno(), b"\1", 1 << 50)
+            os.fsync(file.fileno())
+    take(sparse, *other())
+    sparse.check()
+    check_csr(d, sparse)
+
+
 @pytest.mark.parametrize("frame", [3, 4])
 def test_a_failure_in_the_midst_changes_nothing(mounts, sparse, frame):
     """A chunk cannot be read: what the frames before it got is taken back."""
