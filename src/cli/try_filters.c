@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/filter_name.h"
 #include "cli/filter_sample.h"
@@ -278,16 +279,37 @@ static int choose_goal(struct trying *trying, enum goal goal, struct choice *cho
 
 /* ---- All of it ---- */
 
-/* A temporary file, to be discarded. */
-static int open_scratch(struct sfs_file **file)
+/* A temporary file in a folder of its own, into which nobody else sees. */
+struct scratch {
+    char *folder;
+    struct sfs_file *file;
+};
+
+static void close_scratch(struct scratch *scratch)
+{
+    sfs_discard(scratch->file);
+    if (scratch->folder)
+        rmdir(scratch->folder);
+    free(scratch->folder);
+}
+
+static int open_scratch(struct scratch *scratch)
 {
     struct sfs_options options = {
-        .replace = true, .cache_size = FILE_CACHE_BYTES, .hdf5_worker = files_are_apart()};
+        .mode = 0600, .cache_size = FILE_CACHE_BYTES, .hdf5_worker = files_are_apart()};
     const char *directory = getenv("TMPDIR");
-    char *path;
-    if (asprintf(&path, "%s/sparsectl.h5", directory ? directory : "/tmp") < 0)
+    char *folder, *path;
+    if (asprintf(&folder, "%s/sparsectl.XXXXXX", directory ? directory : "/tmp") < 0)
         return -ENOMEM;
-    int error = sfs_create(path, &options, file);
+    scratch->folder = mkdtemp(folder);
+    int error = scratch->folder ? 0 : -errno;
+    if (error) {
+        free(folder);
+        return error;
+    }
+    if (asprintf(&path, "%s/sample.h5", folder) < 0)
+        return -ENOMEM;
+    error = sfs_create(path, &options, &scratch->file);
     free(path);
     return error;
 }
@@ -400,16 +422,16 @@ static int choose_in(struct sfs_file *file, const struct copy *copy,
 int choose(const struct copy *copy, struct sfs_dataset_create *create, bool may_cut, enum goal goal,
            struct filters *filters, struct choice *choice)
 {
-    struct sfs_file *file = NULL;
+    struct scratch scratch = {0};
     int error = 0;
     for (int i = 0; i < TRIED_SECTIONS; i++)
         choice->is_made[i] = !filters->given[i];
     choose_plain(create, choice);
     if (may_cut || choice->is_made[SELECTION_SECTION] || goal != GOAL_PLAIN)
-        error = open_scratch(&file);
-    if (!error && file)
-        error = choose_in(file, copy, create, may_cut, goal, choice);
-    sfs_discard(file);
+        error = open_scratch(&scratch);
+    if (!error && scratch.file)
+        error = choose_in(scratch.file, copy, create, may_cut, goal, choice);
+    close_scratch(&scratch);
     error = forgive(error);
     for (int i = 0; i < TRIED_SECTIONS && !error; i++)
         if (choice->is_made[i] && candidate_use(&choice->of[i], i, filters))

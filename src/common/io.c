@@ -4,6 +4,7 @@
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -84,6 +85,29 @@ int io_open_at(int folder, const char *name, int flags)
     if (fd < 0 && (errno == ENOSYS || errno == EPERM))
         fd = TEMP_FAILURE_RETRY(openat(folder, name, flags | IO_OPEN_AT));
     return fd < 0 ? -errno : fd;
+}
+
+int io_open_again(int fd, int flags)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int again = TEMP_FAILURE_RETRY(open(path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    return again < 0 ? -errno : again;
+}
+
+int io_open_regular(const char *path, int flags)
+{
+    struct stat st;
+    int found = TEMP_FAILURE_RETRY(open(path, O_PATH | O_CLOEXEC));
+    if (found < 0 || fstat(found, &st) < 0) {
+        int error = -errno;
+        if (found >= 0)
+            close(found);
+        return error;
+    }
+    int fd = S_ISREG(st.st_mode) ? io_open_again(found, flags) : -EINVAL;
+    close(found);
+    return fd;
 }
 
 int io_close(int fd)

@@ -30,6 +30,13 @@ int io_rename_at(int folder, const char *name, int to_folder, const char *to);
  * openat2(2). */
 int io_open_at(int folder, const char *name, int flags);
 
+/* Opens a regular file by its path: links are followed, and anything else, which open(2) might wait for or set going, is
+ * not opened: -EINVAL. A descriptor; errors of open(2). */
+int io_open_regular(const char *path, int flags);
+
+/* What was opened with O_PATH. Errors of open(2). */
+int io_open_again(int fd, int flags);
+
 /* Closes a descriptor, which is not open any more in any case. Errors of close(2), but for EINTR. */
 int io_close(int fd);
 

@@ -46,7 +46,7 @@ bool load_is_wanted(const char *path)
     unsigned char magic[MAGIC_BYTES];
     if (is_standard_input(path))
         return true;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = io_open_regular(path, O_RDONLY);
     ssize_t n = fd < 0 ? -1 : pread(fd, magic, sizeof(magic), 0);
     if (fd >= 0)
         close(fd);
@@ -200,13 +200,6 @@ static int load_opened(struct load *load, struct loaded *loaded)
     return 0;
 }
 
-/* Anything else may have taken the name of what was looked at (load_is_wanted). */
-static int check_regular(int fd)
-{
-    struct stat st;
-    return fstat(fd, &st) < 0 ? -errno : S_ISREG(st.st_mode) ? 0 : -EINVAL;
-}
-
 int load_image(const char *path, size_t limit, const char *advice, struct loaded *loaded)
 {
     struct load *load = calloc(1, sizeof(*load));
@@ -216,8 +209,8 @@ int load_image(const char *path, size_t limit, const char *advice, struct loaded
     load->advice = advice;
     load->limit = limit < SIZE_MAX ? limit : SIZE_MAX - 1;
     bool is_file = !is_standard_input(path);
-    load->fd = is_file ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : STDIN_FILENO;
-    int error = load->fd < 0 ? -errno : is_file ? check_regular(load->fd) : 0;
+    load->fd = is_file ? io_open_regular(path, O_RDONLY) : STDIN_FILENO;
+    int error = load->fd < 0 ? load->fd : 0;
     if (error)
         log_error("%s: %s", path, strerror(-error));
     else

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/acl.h"
+#include "common/io.h"
 #include "common/mounts.h"
 #include "store/private.h"
 
@@ -417,10 +418,7 @@ void store_found_free(struct store_found *found)
 
 int store_found_open(const struct store_found *found, int access)
 {
-    char path[32];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", found->fd);
-    int fd = open(path, access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
+    return io_open_again(found->fd, access);
 }
 
 const char *store_refusal(int error)

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/io.h"
 #include "common/links_of_others.h"
 #include "common/log.h"
 #include "common/thread.h"
@@ -57,19 +58,14 @@ static int check_links(const struct store *store)
 
 int file_open(struct store *store, bool own_links)
 {
-    /* O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on files. */
     int access = store->writable ? O_RDWR : O_RDONLY;
-    store->fd = store->found ? store_found_open(store->found, access)
-                             : open(store->path, access | O_CLOEXEC | O_NONBLOCK);
-    if (store->fd < 0 || fstat(store->fd, &store->st) < 0) {
-        int error = errno == EISDIR ? -EINVAL : -errno;
-        store_say(store, NULL, "%s", strerror(errno));
-        return error;
+    int fd = store->found ? store_found_open(store->found, access)
+                          : io_open_regular(store->path, access);
+    if (fd < 0) {
+        store_say(store, NULL, "%s", fd == -EINVAL ? "not a regular file" : strerror(-fd));
+        return fd;
     }
-    if (!S_ISREG(store->st.st_mode)) {
-        store_say(store, NULL, "not a regular file");
-        return -EINVAL;
-    }
+    store->fd = fd;
     int error = store->is_following ? 0 : file_lock(store);
     if (error)
         return error;

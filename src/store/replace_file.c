@@ -56,16 +56,21 @@ static int check_replaced(const struct store *store, int fd)
 
 int publish_check(struct store *store, int *held)
 {
+    struct stat st;
     *held = -1;
     if (!store->replace)
         return exists(store, store->place) ? -EEXIST : journal_clear_way(store);
     int error = settle_journal(store);
     if (error)
         return error;
-    int fd = TEMP_FAILURE_RETRY(
-        openat(store->folder, place_entry(store->place), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    error = neighbour_stat(store->folder, store->place, &st);
+    if (error)
+        return error == -ENOENT ? 0 : error;
+    if (!S_ISREG(st.st_mode)) /* opening some devices sets them going */
+        return -EEXIST;
+    int fd = io_open_at(store->folder, place_entry(store->place), O_RDONLY | O_NONBLOCK);
     if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
+        return fd == -ENOENT ? 0 : fd;
     error = check_replaced(store, fd);
     if (error)
         close(fd);

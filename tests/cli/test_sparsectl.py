@@ -7,6 +7,7 @@ import pty
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -1114,36 +1115,94 @@ def test_import_cuts_chunks_of_very_many_blocks(tmp_path):
         assert np.array_equal(f["d"][...], frames)
 
 
-@pytest.fixture
-def unknown_processors(tmp_path):
-    """An environment in which the system does not say how many processors there are."""
+def preloaded(folder, source):
+    """An environment in which a program's calls are these functions."""
     if not shutil.which("cc"):
         pytest.skip("cc is not installed")
     if "libasan" in subprocess.run(["ldd", SPARSECTL], capture_output=True, text=True, check=True).stdout:
         pytest.skip("nothing can be preloaded into a build with sanitizers")
-    (tmp_path / "unknown.c").write_text("""
-#define _GNU_SOURCE
-#include <dlfcn.h>
+    (folder / "calls.c").write_text("#define _GNU_SOURCE\n#include <dlfcn.h>\n" + source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "calls.so", folder / "calls.c", "-ldl"], check=True)
+    return os.environ | {"LD_PRELOAD": str(folder / "calls.so")}
+
+
+REMOVING = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int unlinkat(int folder, const char *name, int flags)
+{
+    struct stat file, above;
+    FILE *seen = fopen(getenv("SEEN"), "a");
+    if (seen && fstatat(folder, name, &file, AT_SYMLINK_NOFOLLOW) == 0 && fstat(folder, &above) == 0)
+        fprintf(seen, "%s %o %o\\n", name, above.st_mode & 07777, file.st_mode & 07777);
+    if (seen)
+        fclose(seen);
+    return ((int (*)(int, const char *, int))dlsym(RTLD_NEXT, "unlinkat"))(folder, name, flags);
+}
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--fast"]], ids=["plain", "fast"])
+def test_nobody_else_sees_what_filters_are_tried_on(tmp_path, options):
+    """Where all may make files, and whatever is there: it holds elements of files that are one's own."""
+    common, theirs = tmp_path / "common", tmp_path / "theirs"
+    for folder in common, theirs:
+        folder.mkdir()
+        folder.chmod(0o1777)
+    (common / "sparsectl.h5").symlink_to(theirs / "planted.h5")
+    (common / "sample.h5").write_bytes(b"theirs")
+    (common / "sample.h5").chmod(0o666)
+    make(tmp_path / "dense.h5", d=(scattered((40, 8, 8)), {"chunks": (1, 8, 8)}))
+    environment = preloaded(tmp_path, REMOVING) | {"SEEN": str(tmp_path / "seen"), "TMPDIR": str(common)}
+    result = run("import", *options, tmp_path / "dense.h5", tmp_path / "sparse.h5", env=environment, umask=0)
+    assert (result.returncode, result.stderr) == (DONE, "")
+    removed = [line.split() for line in (tmp_path / "seen").read_text().splitlines()]
+    assert [modes for name, *modes in removed if "sparse.h5" not in name] == [["700", "600"]], removed
+    assert {path.name for path in common.iterdir()} == {"sparsectl.h5", "sample.h5"} and not list(theirs.iterdir())
+    assert (common / "sample.h5").read_bytes() == b"theirs"
+
+
+UNKNOWN_PROCESSORS = """
 #include <unistd.h>
 long sysconf(int name)
 {
     return name == _SC_NPROCESSORS_ONLN ? -1 : ((long (*)(int))dlsym(RTLD_NEXT, "sysconf"))(name);
 }
-""")
-    library = tmp_path / "unknown.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "unknown.c", "-ldl"], check=True)
-    return dict(os.environ, LD_PRELOAD=str(library))
+"""
 
 
-def test_export_on_unknown_processors(tmp_path, unknown_processors):
-    """Then one is assumed. The chunks are many more than there may be threads."""
+def test_export_on_unknown_processors(tmp_path):
+    """The system does not say how many there are: then one is assumed. The chunks are many more than there may be threads."""
     frames = scattered((400, 8, 8))
     make(tmp_path / "dense.h5", d=(frames, {"chunks": (1, 8, 8)}))
     done("import", tmp_path / "dense.h5", tmp_path / "sparse.h5", "--chunk", "1,8,8")
-    result = run("export", tmp_path / "sparse.h5", tmp_path / "back.h5", env=unknown_processors)
+    result = run("export", tmp_path / "sparse.h5", tmp_path / "back.h5",
+                 env=preloaded(tmp_path, UNKNOWN_PROCESSORS))
     assert (result.returncode, result.stderr) == (DONE, "")
     with h5py.File(tmp_path / "back.h5") as f:
         assert np.array_equal(f["d"][...], frames)
+
+
+@pytest.mark.parametrize("command", ["info {}", "check {}", "recover {}", "import {} new.h5", "import dense.h5 {}",
+                                     "export {} new.h5", "export sparse.h5 {}", "repack {} new.h5", "repack sparse.h5 {}"])
+def test_what_is_no_file_is_not_opened(tmp_path, command):
+    """A stranger's link may lead to a device, which opening alone sets going. Who writes to a pipe waits until it is
+    opened."""
+    make(tmp_path / "dense.h5", d=(scattered((4, 8, 8)), {"chunks": (1, 8, 8)}))
+    done("import", tmp_path / "dense.h5", tmp_path / "sparse.h5")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.h5").symlink_to("pipe")
+    writer = subprocess.Popen(["sh", "-c", "exec echo >pipe"], cwd=tmp_path)
+    try:
+        result = run(*command.format("link.h5").split(), cwd=tmp_path)
+        assert result.returncode != DONE and "link.h5: " in result.stderr, result.stderr
+        assert writer.poll() is None and stat.S_ISFIFO((tmp_path / "link.h5").stat().st_mode)
+    finally:
+        writer.kill()
+        writer.wait()
 
 
 # ---- A real file ----

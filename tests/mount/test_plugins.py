@@ -20,7 +20,7 @@ from test_limits import MIB, peak
 from test_worker import SECRET, check_confined, check_forgotten, children, has_filter, is_sanitized, status
 
 # hostile_filter.h
-HOSTILE, CRASHES, HANGS, ALLOCATES, DOUBLES, LIES, ANSWERS, MEETS = 481, 1, 2, 3, 4, 5, 6, 8
+HOSTILE, CRASHES, HANGS, ALLOCATES, DOUBLES, LIES, ANSWERS, MEETS, THREAD = 481, 1, 2, 3, 4, 5, 6, 8, 26
 DATA = np.random.default_rng(3).integers(0, 1000, (6, 32, 32), "<u2")
 HARM = {"crash": CRASHES, "hang": HANGS, "allocate": ALLOCATES, "double": DOUBLES, "lie": LIES, "answer": ANSWERS}
 
@@ -177,6 +177,18 @@ def test_one_that_ends_while_it_is_loaded(mounts, tmp_path, path):
     fails(mount, "good", 0)
     assert "filter 481: the process of plugins ended, asked to load them: signal 11" in mount.log()
     assert json.loads((mount / "good/dataset.json").read_text())["missing_filter"]["id"] == HOSTILE
+
+
+def test_a_thread_from_before_may_do_nothing_either(mounts, tmp_path):
+    """Libraries that plugins need start some as they are loaded: where these cannot be confined there is no process."""
+    path = tmp_path / "thread.h5"
+    make(path, {"looks": (HOSTILE, (THREAD,))})
+    mount = mounts(path, environment=hostile_plugin(tmp_path) | {"SPARSEFS_TEST_LOADING": "thread"},
+                   expect_log=not has_filter())
+    if has_filter():
+        assert frame(mount, "looks", 0) == b"\0" + DATA[0].tobytes()[1:]
+    else:
+        fails(mount, "looks", 0)
 
 
 def test_readers_have_their_chunks_decoded_at_once(mounts, tmp_path):

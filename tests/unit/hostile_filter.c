@@ -1,5 +1,5 @@
 /* A filter plugin of libhdf5 as one is that damaged chunks have taken over; with
- * SPARSEFS_TEST_LOADING=crash already while it is loaded. */
+ * SPARSEFS_TEST_LOADING=crash already while it is loaded; =thread: it starts a thread then. */
 #include "hostile_filter.h"
 
 #include <H5PLextern.h>
@@ -7,8 +7,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <hdf5.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,21 +28,6 @@
 static _Atomic uint32_t nobody;
 static _Atomic uint32_t *meets = &nobody;
 static int kept = -1; /* opened while it could */
-
-__attribute__((constructor)) static void begin(void)
-{
-    const char *path = getenv("SPARSEFS_TEST_MEETS"), *loading = getenv("SPARSEFS_TEST_LOADING");
-    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    void *at =
-        fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(*meets), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at != MAP_FAILED)
-        meets = at;
-    if (fd >= 0)
-        close(fd);
-    kept = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    if (loading && !strcmp(loading, "crash"))
-        raise(SIGSEGV);
-}
 
 /* ---- Doors ---- */
 
@@ -125,6 +113,47 @@ static int copies_descriptors(void)
 static int is_root(void)
 {
     return getuid() == 0 || setuid(0) == 0;
+}
+
+/* ---- A thread that was there before ---- */
+
+static _Atomic bool is_asked;
+static _Atomic int found = -1; /* nobody looks */
+
+static void *look(void *nothing)
+{
+    (void)nothing;
+    while (!atomic_load(&is_asked))
+        sched_yield();
+    atomic_store(&found, opens() || lists() || writes() || connects() || executes() || forks() ||
+                             signals() || is_root());
+    return NULL;
+}
+
+static int thread_finds(void)
+{
+    atomic_store(&is_asked, true);
+    while (atomic_load(&found) < 0)
+        ;
+    return atomic_load(&found);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *path = getenv("SPARSEFS_TEST_MEETS"), *loading = getenv("SPARSEFS_TEST_LOADING");
+    pthread_t thread;
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    void *at =
+        fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(*meets), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at != MAP_FAILED)
+        meets = at;
+    if (fd >= 0)
+        close(fd);
+    kept = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (loading && !strcmp(loading, "crash"))
+        raise(SIGSEGV);
+    if (loading && !strcmp(loading, "thread"))
+        pthread_create(&thread, NULL, look, NULL);
 }
 
 /* ---- Harm ---- */
@@ -222,6 +251,9 @@ static size_t behave(unsigned how, size_t n, size_t *room, void **bytes)
         return n;
     case HOSTILE_CLAIMS:
         answer(2, UINT32_MAX);
+        return n;
+    case HOSTILE_THREAD:
+        *(unsigned char *)*bytes = (unsigned char)thread_finds();
         return n;
     case HOSTILE_MEETS:
         meet();

@@ -31,7 +31,8 @@ enum hostile {
     HOSTILE_IS_ROOT,
     HOSTILE_DOORS_END,
     HOSTILE_BREAKS_OFF, /* in the midst of its answer */
-    HOSTILE_LEAVES      /* its socket, and lives on */
+    HOSTILE_LEAVES,     /* its socket, and lives on */
+    HOSTILE_THREAD      /* 1: doors are open to a thread from before: SPARSEFS_TEST_LOADING */
 };
 
 #endif

@@ -30,6 +30,7 @@
 #include "common/descriptors.h"
 #include "common/hash.h"
 #include "common/log.h"
+#include "common/process_status.h"
 #include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
@@ -679,6 +680,37 @@ static bool is_confined_among_itself(void)
     return WEXITSTATUS(status) == OPEN_DOOR;
 }
 
+/* As the kernel sees it from outside: a user namespace, which a root that may make no others may make, would hide who
+ * it is. */
+static uid_t user_without(int capability)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    struct process_status process = {0};
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool is_dropped = syscall(SYS_capget, &header, data) == 0;
+        data[0].effective &= ~(1U << capability);
+        data[0].permitted &= ~(1U << capability);
+        is_dropped = is_dropped && syscall(SYS_capset, &header, data) == 0;
+        confine_surroundings();
+        if (!is_dropped || !confine_worker(MEMORY) || write(ready[1], "", 1) != 1)
+            _exit(OPEN_DOOR);
+        for (;;)
+            ;
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    assert_true(process_look_at(pid, &process));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    return process.uid;
+}
+
 static void test_root_is_not_kept(void **state)
 {
     (void)state;
@@ -687,6 +719,7 @@ static void test_root_is_not_kept(void **state)
     assert_false(is_confined_without(CAP_SETUID));
     assert_false(is_confined_without(CAP_SETGID));
     assert_true(is_confined_among_itself());
+    assert_int_not_equal(user_without(CAP_SYS_ADMIN), 0);
 }
 
 /* What Landlock shuts by itself, while the system calls are allowed; since which version of it. */
