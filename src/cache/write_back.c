@@ -7,6 +7,7 @@
 
 #include "cache/private.h"
 #include "chunk/variable_form.h"
+#include "common/interrupt.h"
 #include "common/thread.h"
 
 /* Encoding begins when dirty chunks take more than this share of the limit. */
@@ -270,9 +271,10 @@ static void free_writing(struct writing *writing)
     runs_free(&writing->unfinished);
 }
 
-/* The lock is held, and dropped meanwhile. */
+/* The lock is held, and dropped meanwhile. Others may wait for these chunks, who are not interrupted. */
 static void write_begun(struct writing *writings, size_t n)
 {
+    UNINTERRUPTED();
     struct cache_dataset *dataset = writings[0].chunk->dataset;
     encoders_wake(dataset->cache); /* another one can begin with the next */
     pthread_mutex_unlock(&dataset->cache->lock);

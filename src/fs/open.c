@@ -380,10 +380,10 @@ static int open_view(struct mount *mount, struct open_file *file, bool read, boo
         error = (write ? mount_apply_itself : mount_apply_staged)(mount, file->node, file->inode);
     if (!error && read && !mount_shows_nothing(mount, file->node, file->views, file->inode))
         error = view_prepare(file->views, inode_view(file->inode), file->inode.frame);
-    if (!error && write)
-        error = open_view_for_writing(mount, file);
     if (!error && open_file_is_selection(file) && file->views->is_sparse)
         error = selection_begin(file);
+    if (!error && write) /* which nothing takes back */
+        error = open_view_for_writing(mount, file);
     if (!error && mount->follow && is_text(file->inode))
         error = take_text(file);
     return error;

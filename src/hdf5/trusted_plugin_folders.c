@@ -79,16 +79,22 @@ static char *find_open_door(const char *path, bool is_there)
     return NULL;
 }
 
-/* The same for what libhdf5 would load of a folder. */
+/* The same for what libhdf5 would load of a folder; the folder itself if that cannot be told. What is none, or may not
+ * be read, has nothing for libhdf5 either. */
 static char *find_open_file(const char *folder)
 {
     DIR *directory = opendir(folder);
     const struct dirent *entry;
-    char *door = NULL;
+    bool is_known = directory || errno == EACCES || errno == ENOTDIR;
+    char *door = is_known ? NULL : strdup(folder);
     while (directory && !door && (entry = readdir(directory))) {
         char *path, *real;
-        if (!strstr(entry->d_name, ".so") || asprintf(&path, "%s/%s", folder, entry->d_name) < 0)
+        if (!strstr(entry->d_name, ".so"))
             continue;
+        if (asprintf(&path, "%s/%s", folder, entry->d_name) < 0) {
+            door = strdup(folder);
+            break;
+        }
         real = realpath(path, NULL);
         door = real ? find_open_door(real, true) : strdup(path); /* a link to nothing, as yet */
         free(real);

@@ -92,7 +92,8 @@ void confine_surroundings(void)
 {
     int spaces = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC;
     find_variables();
-    if (unshare(spaces) == 0 || unshare(spaces | CLONE_NEWUSER) == 0)
+    /* In a user namespace root would be none that can become somebody else. */
+    if (unshare(spaces) == 0 || (geteuid() != 0 && unshare(spaces | CLONE_NEWUSER) == 0))
         empty_root();
     if (chdir("/") < 0)
         return; /* which can only be for want of rights to it */
@@ -296,10 +297,12 @@ static bool allow_faults(scmp_filter_ctx filter)
     return true;
 }
 
+/* All threads do: a library of a plugin may have started some as it was loaded. */
 static bool enter_filter(void)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-    bool done = filter && allow_all(filter) && allow_parts(filter) && allow_memory(filter) &&
+    bool done = filter && seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1) == 0 &&
+                allow_all(filter) && allow_parts(filter) && allow_memory(filter) &&
                 allow_faults(filter) && seccomp_load(filter) >= 0;
     if (filter)
         seccomp_release(filter);
@@ -320,9 +323,10 @@ static bool may_enter_filter(void)
     return true;
 }
 
+/* The other walls are of the calling thread alone: fails where there are others (unshare(2)). */
 static bool enter_filter(void)
 {
-    return true;
+    return unshare(CLONE_THREAD) == 0;
 }
 
 #endif
