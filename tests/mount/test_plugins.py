@@ -372,7 +372,7 @@ def test_large_chunks_stay_within_the_memory_of_a_chunk(mounts, tmp_path, option
     assert first(mount, "ours", 0) == bytes(4096)
     mount.unmount()
 
-    mount = mounts(path, option, "chunk_memory=400M,cache_size=16M", environment=environment)
+    mount = mounts(path, option, "chunk_memory=400M,cache_size=16M,hdf5_timeout=100", environment=environment)
     assert first(mount, "theirs", 0) == bytes(4096)
     assert is_sanitized() or peak(mount.process.pid) < 400 * MIB
     assert shared(mount) < CLAIM  # it is not kept for chunks that take little
