@@ -115,8 +115,19 @@ int swmr_writer_check_mark(struct store *store);
 /* -EBUSY, and the reason: the mark. Also without the lock. */
 int swmr_writer_refused(void);
 
-/* An open dataset, or NULL (dataset.c). */
+/* Opens a dataset (dataset.c) and, unless info is NULL, describes it. Under the library lock, as the next ones. */
+int dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *info,
+                 struct hdf5_storage *storage, struct open_dataset **out);
+
+/* An open dataset, or NULL. */
 struct open_dataset *dataset_find(struct hdf5 *hdf5, uint64_t address);
+
+/* What it is (describe_dataset.c). info and storage are zeroed; what they have is to be freed also after an error. */
+int describe_dataset(struct open_dataset *dataset, struct sfs_dataset_info *info,
+                     struct hdf5_storage *storage);
+
+/* Where contiguous elements are; UINT64_MAX: they have no place yet, or no bytes. */
+uint64_t dataset_data_address(hid_t dataset);
 
 /* How many external files a dataset has; negative: libhdf5 cannot say. */
 int dataset_count_external(hid_t dataset);
