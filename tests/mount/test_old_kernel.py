@@ -11,7 +11,7 @@ import pytest
 
 import model
 from conftest import BUILD, wait_until
-from test_export import forget, handle_of, look_by_handle
+from test_export import forget, handle_of, look_by_handle, opens_handles
 
 # The minor version and the flags of FUSE_INIT: those that include/uapi/linux/fuse.h of the time had.
 KERNELS = {
@@ -120,15 +120,12 @@ def test_followed(mounts, images, old):
     wait_until(lambda: (mount / "entry/images/frames/4.raw").read_bytes() == pixels[5].tobytes())
 
 
+@opens_handles
 def test_handles(mounts, images, old, tmp_path):
     """A server of NFS asks for what the kernel has forgotten only if that knows how to ask."""
-    try:
-        forget()
-    except OSError as error:
-        pytest.skip(f"the kernel cannot be told to forget: {error}")
     path, _ = images
     mount = mounts(path, expect_log=True, environment=old)
     handle = handle_of(mount / "entry/images/frames/3.raw")
     assert look_by_handle(mount, handle) == 0
-    forget()
+    forget(mount)
     assert look_by_handle(mount, handle) == (0 if int(old["FUSE_FLAGS"]) & EXPORT else errno.ESTALE)

@@ -17,7 +17,7 @@ import pytest
 
 from conftest import BUILD, Mount, let_in
 from servers import Ganesha, Samba, do, wanted, wanted_ganesha
-from test_export import forget, may_open_handles
+from test_export import forget, opens_handles
 
 IMAGES = np.arange(20 * 30 * 40, dtype="<u2").reshape(20, 30, 40)
 OWNER, GROUP = 1234, 2345
@@ -165,14 +165,15 @@ def test_samba_writes_sparse_frames(samba, tmp_path):
     assert len(list((mount / "entry/spots/raw").iterdir())) == 6
 
 
-def test_samba_writes_in_place(samba, path, may_open_handles):
+@opens_handles
+def test_samba_writes_in_place(samba, path):
     mount, server = samba("rw")
     expected = IMAGES.copy()
     expected[4].reshape(-1)[10:20] = 7
     expected[4].reshape(-1)[600:] = 0
     with server.files().open(f"{FRAMES}/4.raw") as file:
         file.pwrite(20, np.full(10, 7, "<u2").tobytes())
-        forget()
+        forget(mount)
         assert file.pread(0, SIZE)[20:40] == np.full(10, 7, "<u2").tobytes()
         file.truncate(1200)
         assert file.pread(0, SIZE) == expected[4].tobytes()
@@ -258,8 +259,9 @@ def test_ganesha_shows_everything(ganesha, tmp_path, options):
     assert (np.load(tmp_path / "stack.npy") == IMAGES).all()
 
 
+@opens_handles
 @pytest.mark.parametrize("options", ["rw", "ro,follow"])
-def test_ganesha_finds_what_was_forgotten(ganesha, options, may_open_handles):
+def test_ganesha_finds_what_was_forgotten(ganesha, options):
     """Clients have handles only, of which server and kernel know nothing any more."""
     mount, server = ganesha(options)
     folders = ["", "entry", "entry/data", "entry/data/images", FRAMES, "entry/data/same/tiff", "entry/spots/raw"]
@@ -267,24 +269,25 @@ def test_ganesha_finds_what_was_forgotten(ganesha, options, may_open_handles):
     for folder in folders:
         with server.client(folder) as client:
             handles[folder] = client.handle()
-            forget()
+            forget(mount)
             assert client.list("") == sorted(os.listdir(mount / folder))
-            forget()
+            forget(mount)
             assert folder != FRAMES or client.read("7.raw") == IMAGES[7].tobytes()
     assert len(set(handles.values())) == len(folders)
     server.stop()
-    forget()
+    forget(mount)
     server.start()
     for folder in reversed(folders):
         with server.client("entry/data") as client:
             client.take_handle(handles[folder])
-            forget()
+            forget(mount)
             assert client.list("") == sorted(os.listdir(mount / folder))
             assert client.stat("").ino == os.stat(mount / folder).st_ino
             assert folder != FRAMES or client.read("7.raw") == IMAGES[7].tobytes()
 
 
-def test_ganesha_says_what_is_gone(ganesha, mounts, path, may_open_handles):
+@opens_handles
+def test_ganesha_says_what_is_gone(ganesha, mounts, path):
     """A group that was removed, and all of the mount before: stale, never another one."""
     mount, server = ganesha("rw")
     with server.client("empty") as client:
@@ -294,7 +297,7 @@ def test_ganesha_says_what_is_gone(ganesha, mounts, path, may_open_handles):
     (mount / "empty").rmdir()
     (mount / "another").mkdir()
     server.stop()  # it remembers attributes for a minute
-    forget()
+    forget(mount)
     server.start()
     with server.client("entry") as client:
         client.take_handle(gone)
@@ -342,7 +345,8 @@ def test_ganesha_with_made_up_handles(ganesha):
     assert found
 
 
-def test_ganesha_writes(ganesha, path, may_open_handles):
+@opens_handles
+def test_ganesha_writes(ganesha, path):
     mount, server = ganesha("rw")
     frames = [random_frame() for _ in range(4)]
     expected = np.append(IMAGES, [frames[1]], axis=0)
@@ -354,7 +358,7 @@ def test_ganesha_writes(ganesha, path, may_open_handles):
         client.write(f"{FRAMES}/20.raw", frames[1].tobytes(), os.O_WRONLY | os.O_CREAT)
         with client.open(f"{FRAMES}/4.raw", os.O_RDWR) as file:
             file.pwrite(20, np.full(10, 7, "<u2").tobytes())
-            forget()
+            forget(mount)
             assert file.pread(20, 20) == np.full(10, 7, "<u2").tobytes()
             file.truncate(1200)
             assert file.pread(0, SIZE) == expected[4].tobytes()
