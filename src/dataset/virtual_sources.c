@@ -302,9 +302,11 @@ static int open_file(struct search *search, const struct store_found *found)
     struct sources *sources = search->sources;
     struct sfs_file *from = search->file;
     const struct stat *st = &found->st;
+    if (is_of(from, st))
+        return 0; /* and search->linked stays: a source is closed with the file that it is in */
     search->linked = NULL;
-    if (is_of(from, st) || is_of(sources->root, st)) {
-        search->file = is_of(from, st) ? from : sources->root;
+    if (is_of(sources->root, st)) {
+        search->file = sources->root;
         return 0;
     }
     struct linked *linked = find_linked(sources, st);

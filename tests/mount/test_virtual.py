@@ -815,6 +815,33 @@ def test_many_files_are_not_all_open(mounts, tmp_path):
     assert 0 < len([name for name in opened if name.startswith(str(tmp_path / "s"))]) <= 64
 
 
+@pytest.mark.parametrize("leads", ["to itself", "there and back", "to the first"])
+def test_many_files_that_lead_on_are_not_all_open(mounts, tmp_path, leads):
+    """What an external link leads to is in the file in which it ends: that may be the one with the link, or that of the
+    virtual dataset. What is closed with a file is opened again."""
+    n = 80
+    data = files.integers((n, 2, 3), "<u4")
+    layout = h5py.VirtualLayout(data.shape, "<u4")
+    for i in range(n):
+        name = f"s{i}.h5"
+        write(tmp_path / ("v.h5" if leads == "to the first" else name), data[i], name=f"real{i}/d")
+        with h5py.File(tmp_path / name, "a") as f:
+            f["out"] = h5py.ExternalLink({"to itself": name, "there and back": f"t{i % 8}.h5",
+                                          "to the first": "v.h5"}[leads], f"real{i}")
+        with h5py.File(tmp_path / f"t{i % 8}.h5", "a") as f:
+            f[f"real{i}"] = h5py.ExternalLink(name, f"real{i}")
+        layout[i] = h5py.VirtualSource(name, "out/d", (2, 3))
+    make_virtual(tmp_path / "v.h5", layout)
+    mount = mounts(tmp_path / "v.h5", "direct_io")
+    for _ in range(3):
+        assert (mount / "v/stack.raw").read_bytes() == data.tobytes()
+    for i in np.random.default_rng(1).integers(0, n, 50):
+        assert (mount / f"v/frames/{i}.raw").read_bytes() == data[i].tobytes()
+    opened = [os.readlink(fd) for fd in pathlib.Path(f"/proc/{mount.process.pid}/fd").iterdir()]
+    assert len([name for name in opened if pathlib.Path(name).name[0] in "st" and name.endswith(".h5")]) <= 64
+    mount.unmount()
+
+
 @pytest.mark.parametrize("frames", [1, 3])
 def test_numbered_sources(mounts, tmp_path, frames):
     data = files.integers((5 * frames, 4, 6), "<u4")
