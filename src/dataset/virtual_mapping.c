@@ -128,8 +128,11 @@ static void keep(struct virtual *virtual, struct known *known, bool is_new)
     known->is_block = false;
 }
 
-/* One for each pair of names, group being that of all that are in this file. Takes over neither. -ENOMEM. */
-static int find_known(struct virtual *virtual, const struct source_name *name, bool is_block,
+enum wish { TO_KEEP, BLOCK, BLOCK_IF_KNOWN };
+
+/* One for each pair of names, group being that of all that are in this file. Takes over neither. -ENOMEM; -ENOENT: it
+ * is not known, and was to be used only if it is. */
+static int find_known(struct virtual *virtual, const struct source_name *name, enum wish wish,
                       struct known **out)
 {
     struct known *known;
@@ -139,24 +142,24 @@ static int find_known(struct virtual *virtual, const struct source_name *name, b
     pthread_mutex_lock(&virtual->lock);
     HASH_FIND_STR(virtual->known, key, known);
     bool is_new = !known;
-    if (is_new)
+    if (is_new && wish != BLOCK_IF_KNOWN)
         known = add_known(virtual, key, name);
     else
         free(key);
-    if (known && is_block)
+    if (known && wish != TO_KEEP)
         hold(virtual, known, is_new);
     else if (known)
         keep(virtual, known, is_new);
     pthread_mutex_unlock(&virtual->lock);
     *out = known;
-    return known ? 0 : -ENOMEM;
+    return known ? 0 : wish == BLOCK_IF_KNOWN ? -ENOENT : -ENOMEM;
 }
 
 /* It stays as long as the virtual dataset. */
 static int find_source(struct virtual *virtual, const struct source_name *name, struct source **out)
 {
     struct known *known;
-    int error = find_known(virtual, name, false, &known);
+    int error = find_known(virtual, name, TO_KEEP, &known);
     if (!error)
         *out = known->source;
     return error;
@@ -619,8 +622,8 @@ static int refuse_names(struct virtual *virtual)
     return -EIO;
 }
 
-int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
-                     struct known **known)
+static int find_block(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
+                      enum wish wish, struct known **known)
 {
     bool is_numbered;
     char *file = substitute(mapping->file, block, MAPPING_MOST_FILE, &is_numbered);
@@ -631,10 +634,22 @@ int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uin
     if (!error && (strlen(file) > MAPPING_MOST_FILE || strlen(dataset) > OBJECT_NAMES_MOST_PATH))
         error = refuse_names(virtual);
     if (!error)
-        error = find_known(virtual, &name, true, known);
+        error = find_known(virtual, &name, wish, known);
     free(file);
     free(dataset);
     return error;
+}
+
+int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
+                     struct known **known)
+{
+    return find_block(virtual, mapping, block, BLOCK, known);
+}
+
+int mapping_numbered_if_known(struct virtual *virtual, const struct mapping *mapping,
+                              uint64_t block, struct known **known)
+{
+    return find_block(virtual, mapping, block, BLOCK_IF_KNOWN, known);
 }
 
 static bool are_too_many(const struct virtual *virtual)
@@ -643,14 +658,29 @@ static bool are_too_many(const struct virtual *virtual)
            atomic_load(&idle_bytes) > MAPPING_MOST_IDLE_BYTES;
 }
 
+/* With the lock held. */
+static void end_use(struct virtual *virtual, struct known *known)
+{
+    if (--known->users == 0 && known->is_block)
+        add_idle(virtual, known);
+}
+
+void mapping_put(struct virtual *virtual, struct known *known)
+{
+    if (!known)
+        return;
+    pthread_mutex_lock(&virtual->lock);
+    end_use(virtual, known);
+    pthread_mutex_unlock(&virtual->lock);
+}
+
 void mapping_let_go(struct virtual *virtual, struct known *known)
 {
     struct known *gone = NULL, *victim, *next;
     if (!known)
         return;
     pthread_mutex_lock(&virtual->lock);
-    if (--known->users == 0 && known->is_block)
-        add_idle(virtual, known);
+    end_use(virtual, known);
     while ((victim = virtual->idle) && are_too_many(virtual)) {
         remove_idle(virtual, victim);
         HASH_DEL(virtual->known, victim);

@@ -90,8 +90,15 @@ uint64_t mapping_blocks_end(const struct mapping *mapping, const struct box *box
 int mapping_numbered(struct virtual *virtual, const struct mapping *mapping, uint64_t block,
                      struct known **known);
 
-/* May close it: not with the lock of a file held. NULL is nothing. */
+/* May close it, or others: not with the lock of a file held, nor by a prefetch, for which who holds such a lock may
+ * wait. NULL is nothing. */
 void mapping_let_go(struct virtual *virtual, struct known *known);
+
+/* The same for prefetches: -ENOENT if the block is not known, and so is not open. None is closed before another one is
+ * let go. */
+int mapping_numbered_if_known(struct virtual *virtual, const struct mapping *mapping,
+                              uint64_t block, struct known **known);
+void mapping_put(struct virtual *virtual, struct known *known);
 
 /* Lets libhdf5 keep chunks of the sources, where it reads the dataset. */
 int virtual_cache_sources(struct virtual *virtual);

@@ -136,8 +136,9 @@ static int translate_used(struct virtual_part *part, uint64_t block)
     return translate(part, block);
 }
 
+/* is_ahead: if it is known. */
 static int init(struct virtual_part *part, struct virtual *virtual, const struct mapping *mapping,
-                uint64_t block)
+                uint64_t block, bool is_ahead)
 {
     part->virtual = virtual;
     part->mapping = mapping;
@@ -146,7 +147,8 @@ static int init(struct virtual_part *part, struct virtual *virtual, const struct
     part->dataset = NULL;
     if (part->source)
         return 0;
-    int error = mapping_numbered(virtual, mapping, block, &part->numbered);
+    int error = is_ahead ? mapping_numbered_if_known(virtual, mapping, block, &part->numbered)
+                         : mapping_numbered(virtual, mapping, block, &part->numbered);
     part->source = error ? NULL : part->numbered->source;
     return error;
 }
@@ -154,7 +156,7 @@ static int init(struct virtual_part *part, struct virtual *virtual, const struct
 static int open_part(struct virtual_part *part, struct virtual *virtual,
                      const struct mapping *mapping, uint64_t block, bool is_of_any_type)
 {
-    int error = init(part, virtual, mapping, block);
+    int error = init(part, virtual, mapping, block, false);
     if (!error)
         error = source_get(part->source, part_is_fill(part), &part->dataset);
     if (error) {
@@ -227,14 +229,22 @@ void part_end(struct virtual_part *part)
     mapping_let_go(part->virtual, part->numbered);
 }
 
+/* Closes nothing: who holds the lock of a file may be waiting for prefetches to end. */
+static void give_back(struct virtual_part *part)
+{
+    if (part->dataset)
+        source_put(part->source);
+    mapping_put(part->virtual, part->numbered);
+}
+
 bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
                     const struct mapping *mapping, uint64_t block, struct call *call)
 {
-    if (init(part, virtual, mapping, block) < 0)
+    if (init(part, virtual, mapping, block, true) < 0)
         return false;
     part->dataset = source_get_open(part->source);
     if (!part->dataset) {
-        mapping_let_go(virtual, part->numbered);
+        give_back(part);
         return false;
     }
     struct sfs_file *file = part->dataset->file;
@@ -246,7 +256,7 @@ bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
         }
         use_end(&part->file_call);
     }
-    part_end(part);
+    give_back(part);
     return false;
 }
 
@@ -254,7 +264,7 @@ void part_try_end(struct virtual_part *part, struct call *call)
 {
     use_end(call);
     use_end(&part->file_call);
-    part_end(part);
+    give_back(part);
 }
 
 /* ---- Reading ---- */

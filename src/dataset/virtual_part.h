@@ -33,8 +33,8 @@ int part_begin_check(struct virtual_part *part, struct virtual *virtual,
                      const struct mapping *mapping, uint64_t block, const struct box *box,
                      struct box *source);
 
-/* The same without waiting: false if its source is not open, or another thread
- * changes it, or is no such part. Ended by part_try_end. */
+/* The same without waiting, and nothing is closed: false if its source is not open, or another thread changes it, or
+ * is no such part. Ended by part_try_end. */
 bool part_try_begin(struct virtual_part *part, struct virtual *virtual,
                     const struct mapping *mapping, uint64_t block, struct call *call);
 void part_try_end(struct virtual_part *part, struct call *call);

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
-#include "dataset/virtual_mapping.h"
+#include "dataset/virtual_dataset.h"
+#include "dataset/virtual_part.h"
 #include "sparsefs/sparsefs.h"
 
 #define MAX_RANK 4
@@ -927,20 +929,26 @@ static void make_numbered(uint16_t n)
     assert_true(H5Fclose(file) >= 0);
 }
 
+static struct sfs_dataset *open_numbered(uint16_t n, struct sfs_file **file)
+{
+    struct sfs_dataset *dataset;
+    uint64_t address;
+    make_numbered(n);
+    assert_int_equal(sfs_open("numbered.h5", NULL, file), 0);
+    assert_int_equal(sfs_find(*file, sfs_root(*file), "/v", &address), 0);
+    assert_int_equal(sfs_dataset_open(*file, address, "/v", &dataset), 0);
+    return dataset;
+}
+
 #define FEW_BLOCKS 400 /* more datasets than are kept open unused */
 
 static void sources_in_the_file_itself_are_closed_with_it(void **state)
 {
     (void)state;
     struct sfs_file *file;
-    struct sfs_dataset *dataset;
+    struct sfs_dataset *dataset = open_numbered(FEW_BLOCKS, &file);
     struct sfs_slab all = {.rank = 1, .count = {FEW_BLOCKS}};
     uint16_t values[FEW_BLOCKS];
-    uint64_t address;
-    make_numbered(FEW_BLOCKS);
-    assert_int_equal(sfs_open("numbered.h5", NULL, &file), 0);
-    assert_int_equal(sfs_find(file, sfs_root(file), "/v", &address), 0);
-    assert_int_equal(sfs_dataset_open(file, address, "/v", &dataset), 0);
     assert_int_equal(sfs_read(dataset, &all, 0, values, sizeof(values)), 0);
     assert_int_equal(values[FEW_BLOCKS - 1], FEW_BLOCKS - 1);
     sfs_dataset_close(dataset);
@@ -951,13 +959,8 @@ static void numbered_sources_are_not_all_kept(void **state)
 {
     (void)state;
     struct sfs_file *file;
-    struct sfs_dataset *dataset;
-    uint64_t address;
+    struct sfs_dataset *dataset = open_numbered(BLOCKS, &file);
     static uint16_t values[BLOCKS];
-    make_numbered(BLOCKS);
-    assert_int_equal(sfs_open("numbered.h5", NULL, &file), 0);
-    assert_int_equal(sfs_find(file, sfs_root(file), "/v", &address), 0);
-    assert_int_equal(sfs_dataset_open(file, address, "/v", &dataset), 0);
     for (int round = 0; round < 2; round++) {
         struct sfs_slab all = {.rank = 1, .count = {BLOCKS}};
         memset(values, 255, sizeof(values));
@@ -967,6 +970,88 @@ static void numbered_sources_are_not_all_kept(void **state)
         assert_int_equal(dataset->virtual->n_blocks, MAPPING_MOST_BLOCKS);
         assert_int_equal(HASH_COUNT(dataset->virtual->known), MAPPING_MOST_BLOCKS);
     }
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+}
+
+static bool is_known(const struct virtual *virtual, const char *name)
+{
+    const struct known *known;
+    char key[32];
+    snprintf(key, sizeof(key), ".\n/%s", name);
+    HASH_FIND_STR(virtual->known, key, known);
+    return known;
+}
+
+static bool never(struct cache_dataset *cache, const uint64_t *scaled)
+{
+    (void)cache, (void)scaled;
+    return false;
+}
+
+/* In a thread of its own, and all sources can be opened. */
+static void *look_ahead(void *data)
+{
+    const struct sfs_dataset *dataset = data;
+    for (uint64_t i = 0; i < BLOCKS; i++) {
+        const struct box one = {.rank = 1, .start = {i}, .count = {1}};
+        (void)virtual_visit(dataset->virtual, &one, SIZE_MAX, never);
+    }
+    return NULL;
+}
+
+/* Who drops a virtual dataset holds the lock of its file, and waits for those that read ahead for it. */
+static void who_looks_ahead_waits_for_no_lock_of_the_file(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset = open_numbered(BLOCKS, &file);
+    struct sfs_slab most = {.rank = 1, .count = {MAPPING_MOST_BLOCKS}};
+    static uint16_t values[MAPPING_MOST_BLOCKS];
+    struct timespec deadline;
+    pthread_t thread;
+    assert_int_equal(sfs_read(dataset, &most, 0, values, sizeof(values)), 0);
+    assert_int_equal(dataset->virtual->n_blocks, MAPPING_MOST_BLOCKS);
+    pthread_mutex_lock(&file->lock);
+    start_thread(&thread, look_ahead, dataset);
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += 60;
+    int error = pthread_timedjoin_np(thread, NULL, &deadline);
+    pthread_mutex_unlock(&file->lock);
+    if (error)
+        pthread_join(thread, NULL);
+    assert_int_equal(error, 0);
+    assert_int_equal(dataset->virtual->n_blocks, MAPPING_MOST_BLOCKS);
+    assert_true(is_known(dataset->virtual, "s0"));
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+}
+
+/* There are too many numbered blocks, all in use: of what is looked at ahead a user goes meanwhile. */
+static void who_looks_ahead_lets_no_source_go(void **state)
+{
+    (void)state;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset = open_numbered(MAPPING_MOST_BLOCKS + 1, &file);
+    struct virtual *virtual = dataset->virtual;
+    const struct mapping *mapping = &virtual->mapping[0];
+    static struct known *known[MAPPING_MOST_BLOCKS + 1];
+    struct sfs_slab first = {.rank = 1, .count = {1}};
+    struct virtual_part part;
+    struct call call;
+    uint16_t value;
+    assert_int_equal(sfs_read(dataset, &first, 0, &value, sizeof(value)), 0);
+    for (uint64_t i = 0; i < COUNT(known); i++)
+        assert_int_equal(mapping_numbered(virtual, mapping, i, &known[i]), 0);
+    assert_true(part_try_begin(&part, virtual, mapping, 0, &call));
+    mapping_let_go(virtual, known[0]);
+    part_try_end(&part, &call);
+    assert_true(is_known(virtual, "s0"));
+    assert_int_equal(virtual->n_blocks, COUNT(known));
+    for (uint64_t i = 1; i < COUNT(known); i++) /* who comes next does */
+        mapping_let_go(virtual, known[i]);
+    assert_false(is_known(virtual, "s0"));
+    assert_int_equal(virtual->n_blocks, MAPPING_MOST_BLOCKS);
     sfs_dataset_close(dataset);
     sfs_discard(file);
 }
@@ -1135,6 +1220,8 @@ TEST_MAIN(cmocka_unit_test(every_layout_reads_as_libhdf5_reads_it),
           cmocka_unit_test(many_threads_read_one_dataset),
           cmocka_unit_test(sources_in_the_file_itself_are_closed_with_it),
           cmocka_unit_test(numbered_sources_are_not_all_kept),
+          cmocka_unit_test(who_looks_ahead_waits_for_no_lock_of_the_file),
+          cmocka_unit_test(who_looks_ahead_lets_no_source_go),
           cmocka_unit_test(long_names_of_numbered_sources_are_not_all_kept),
           cmocka_unit_test(names_of_numbered_sources_that_are_too_long_are_refused),
           cmocka_unit_test(datasets_with_long_names_are_not_all_kept))
