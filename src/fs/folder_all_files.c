@@ -27,15 +27,17 @@ static struct mounted_file *find_open(const struct mounted_files *files)
     return committed;
 }
 
-/* The lock must be held, and is dropped meanwhile. */
+/* Until none is open: one that another thread closes may stay, or something is lost by it. The lock must be held, and
+ * is dropped meanwhile. */
 static void close_open(struct mounted_files *files)
 {
-    struct mounted_file *file;
-    while ((file = find_open(files)))
-        if (atomic_load(&file->is_committed)) /* it is used for that */
+    while (files->open) {
+        struct mounted_file *file = find_open(files);
+        if (!file || atomic_load(&file->is_committed)) /* it is used for that */
             pthread_cond_wait(&files->changed, &files->lock);
         else
             (void)mounted_close(file, false);
+    }
 }
 
 static void *run_closing(void *data)

@@ -58,6 +58,11 @@ static void closing(void *context, struct mounted_file *file)
         assert_int_equal(mounted_files_each(test->files, false, look, NULL), 0);
 }
 
+static void closing_slowly(void *context, struct mounted_file *file)
+{
+    (void)opened(context, file, NULL);
+}
+
 static struct mounted_file *make_file(const struct test *test, const char *name)
 {
     struct stat st;
@@ -383,9 +388,65 @@ static void who_goes_through_all_leaves_what_is_being_closed(void **state)
     end(&test);
 }
 
+/* As what has committed it in the background does with one of which there is a later file. */
+static void *end_use_of_outdated(void *data)
+{
+    mounted_let_be(data);
+    return NULL;
+}
+
+struct closer {
+    pthread_t thread;
+    struct test *test;
+    sem_t ended;
+    bool left_open; /* what was open */
+};
+
+static void *close_all(void *data)
+{
+    struct closer *closer = data;
+    assert_int_equal(mounted_files_close(closer->test->files), 0);
+    closer->left_open = closer->test->file->file;
+    sem_post(&closer->ended);
+    return NULL;
+}
+
+/* What is lost by it is told at the end. */
+static void the_end_waits_for_who_closes_one(void **state)
+{
+    (void)state;
+    static const struct mounted_calls calls = {opened, closing_slowly};
+    struct test test;
+    struct closer closer = {.test = &test};
+    struct timespec soon;
+    pthread_t thread;
+    begin(&test);
+    sem_init(&closer.ended, 0, 0);
+    mounted_files_set_calls(test.files, &calls, &test);
+    assert_int_equal(use_for(&test, test.file, 0), 0);
+    mounted_use_again(test.file);
+    mounted_put(test.file, 0);
+    mounted_outdate(test.file);
+    start_thread(&thread, end_use_of_outdated, test.file);
+    for (int i = 0; i < 2; i++) /* to be opened, and to be closed */
+        while (sem_wait(&test.begun) != 0)
+            ;
+    start_thread(&closer.thread, close_all, &closer);
+    clock_gettime(CLOCK_REALTIME, &soon);
+    soon.tv_sec++;
+    (void)sem_timedwait(&closer.ended, &soon);
+    sem_post(&test.goes_on);
+    pthread_join(thread, NULL);
+    pthread_join(closer.thread, NULL);
+    assert_false(closer.left_open);
+    sem_destroy(&closer.ended);
+    end(&test);
+}
+
 TEST_MAIN(cmocka_unit_test(who_waits_is_interrupted),
           cmocka_unit_test(who_goes_through_all_leaves_what_is_being_closed),
           cmocka_unit_test(paths_of_files_have_a_limit), cmocka_unit_test(who_asks_has_his_share),
           cmocka_unit_test(opening_counts_for_who_asks),
           cmocka_unit_test(committing_counts_for_who_has_changed_it),
-          cmocka_unit_test(who_may_not_open_closes_no_others), cmocka_unit_test(users_are_counted))
+          cmocka_unit_test(who_may_not_open_closes_no_others), cmocka_unit_test(users_are_counted),
+          cmocka_unit_test(the_end_waits_for_who_closes_one))
