@@ -394,6 +394,32 @@ static void test_space_that_no_disk_has(void **state)
     assert_int_equal(store_close(file.store), 0);
 }
 
+static uint64_t room = UINT64_MAX; /* on the disk, as the test wants it; UINT64_MAX: as it is */
+
+uint64_t __real_store_room(const struct store *store);
+uint64_t __wrap_store_room(const struct store *store);
+uint64_t __wrap_store_room(const struct store *store)
+{
+    return room == UINT64_MAX ? __real_store_room(store) : room;
+}
+
+/* What is not much is not compared with the room on the disk: it may have taken more than there was. */
+static void test_much_after_more_than_there_was_room_for(void **state)
+{
+    const struct fixture *fixture = *state;
+    const uint64_t much = (uint64_t)65 << 20, some = (uint64_t)1 << 20;
+    uint64_t address;
+    room = some;
+    assert_int_equal(transaction_allocate(fixture->transaction, much, &address), -ENOSPC);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(transaction_allocate(fixture->transaction, some, &address), 0);
+    assert_int_equal(transaction_allocate(fixture->transaction, much, &address), -ENOSPC);
+    transaction_drop(fixture->transaction);
+    room = UINT64_MAX;
+    assert_int_equal(transaction_allocate(fixture->transaction, some, &address), 0);
+    transaction_drop(fixture->transaction);
+}
+
 static int all_tests(void)
 {
     log_quietly();
@@ -416,6 +442,7 @@ static int all_tests(void)
         cmocka_unit_test_setup_teardown(test_large_writes_into_what_was_allocated_long_before,
                                         begin, end),
         cmocka_unit_test(test_space_that_no_disk_has),
+        cmocka_unit_test_setup_teardown(test_much_after_more_than_there_was_room_for, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

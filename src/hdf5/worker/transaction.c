@@ -253,7 +253,7 @@ static bool may_grow(struct transaction *transaction, uint64_t n)
     if (transaction->most_grown == UINT64_MAX &&
         !__builtin_add_overflow(grown, store_room(transaction->store), &most))
         transaction->most_grown = most;
-    return n <= transaction->most_grown - grown;
+    return grown <= transaction->most_grown && n <= transaction->most_grown - grown;
 }
 
 static void note_end(struct transaction *transaction)
