@@ -32,8 +32,8 @@ struct identity {
 struct linked {
     struct identity identity; /* all of its bytes are set */
     struct sfs_file *file;
-    uint64_t states;            /* of the file, that sources_refresh has seen */
-    unsigned users;             /* sources that are in use, and a thread that refreshes it */
+    uint64_t states; /* of the file, that sources_refresh has seen */
+    unsigned users;  /* sources that are in use or being closed, and a thread that refreshes it */
     struct linked *prev, *next; /* longest unused first */
     UT_hash_handle hh;
 };
@@ -124,10 +124,19 @@ void source_destroy(struct source *source)
 {
     if (!source)
         return;
-    pthread_mutex_lock(&source->sources->lock);
+    struct sources *sources = source->sources;
+    pthread_mutex_lock(&sources->lock);
+    struct linked *linked = source->linked;
     struct sfs_dataset *dataset = detach(source);
-    pthread_mutex_unlock(&source->sources->lock);
+    if (linked)
+        linked->users++; /* until the dataset is closed */
+    pthread_mutex_unlock(&sources->lock);
     sfs_dataset_close(dataset);
+    if (linked) {
+        pthread_mutex_lock(&sources->lock);
+        linked->users--;
+        pthread_mutex_unlock(&sources->lock);
+    }
     free(source->file_name);
     free(source->dataset_name);
     free(source);
