@@ -137,9 +137,11 @@ static int check_source(struct virtual *virtual, struct source *source, enum wan
 {
     struct sfs_dataset *dataset;
     int error = source_get(source, want != WANTED || virtual->fill_missing, &dataset);
-    if (error)
-        return source_missing(error, virtual->fill_missing || want == NOT_WANTED,
-                              want == WANTED_IF_THERE);
+    if (error) { /* there may be very many that are missing */
+        error = source_missing(error, virtual->fill_missing || want == NOT_WANTED,
+                               want == WANTED_IF_THERE);
+        return error ? error : interrupt_check();
+    }
     error = dataset->virtual ? check_sources(dataset->virtual, depth + 1)
                              : source_check_left(source, dataset);
     source_put(source);

@@ -543,6 +543,85 @@ static void looking_for_a_source_that_is_interrupted_ends(void **state)
     sfs_discard(file);
 }
 
+#define NUMBERED 4000
+
+/* Of pairs that are in so many files, none of which is there: the first element, or it and the last. */
+static void make_numbered(hid_t type, bool with_last)
+{
+    const hsize_t zero[2] = {0}, one[] = {1, 1}, pair[] = {1, 2}, all[] = {NUMBERED, 2};
+    const hsize_t none[] = {H5S_UNLIMITED, 2}, blocks[] = {H5S_UNLIMITED, 1}, n = with_last ? 2 : 1;
+    const hsize_t last_pair[] = {NUMBERED - 1, 0}, last[] = {NUMBERED - 1, 1};
+    hid_t dcpl[] = {H5Pcreate(H5P_DATASET_CREATE), H5Pcreate(H5P_DATASET_CREATE)};
+    hid_t numbered = H5Screate_simple(2, all, none), end = H5Screate_simple(2, all, none);
+    hid_t part = H5Screate_simple(2, pair, NULL), shown = H5Screate_simple(1, &n, NULL);
+    hid_t file = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Sselect_hyperslab(numbered, H5S_SELECT_SET, zero, one, blocks, pair);
+    H5Sselect_hyperslab(end, H5S_SELECT_SET, last_pair, NULL, one, pair);
+    assert_true(H5Pset_virtual(dcpl[0], numbered, "gone%b.h5", "s", part) >= 0);
+    assert_true(H5Pset_virtual(dcpl[0], end, "gone.h5", "s", part) >= 0);
+    H5Dclose(H5Dcreate2(file, "b", type, end, H5P_DEFAULT, dcpl[0], H5P_DEFAULT));
+    H5Sselect_hyperslab(end, H5S_SELECT_SET, zero, NULL, one, NULL);
+    if (with_last)
+        H5Sselect_hyperslab(end, H5S_SELECT_OR, last, NULL, one, NULL);
+    assert_true(H5Pset_virtual(dcpl[1], shown, ".", "b", end) >= 0);
+    H5Dclose(H5Dcreate2(file, "a", type, shown, H5P_DEFAULT, dcpl[1], H5P_DEFAULT));
+    H5Sclose(shown);
+    H5Sclose(part);
+    H5Sclose(end);
+    H5Sclose(numbered);
+    H5Pclose(dcpl[0]);
+    H5Pclose(dcpl[1]);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+/* How often it was asked, and what became of it. */
+static unsigned ask_for_sources(bool as_text, unsigned left, int *error)
+{
+    const unsigned most = left;
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    struct sfs_sources sources;
+    char *text;
+    size_t n;
+    uint64_t address;
+    assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/a", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/a", &dataset), 0);
+    sfs_set_interrupt(is_wanted_no_more, &left);
+    *error = as_text ? sfs_text(dataset, 1 << 20, &text, &n)
+                     : sfs_virtual_sources(dataset, 10, &sources);
+    sfs_set_interrupt(NULL, NULL);
+    if (!*error && as_text)
+        free(text);
+    else if (!*error)
+        sfs_sources_free(&sources);
+    sfs_dataset_close(dataset);
+    sfs_discard(file);
+    return most - left;
+}
+
+/* Of a source that is virtual, and of which libhdf5 would follow each: after each it can end. */
+static void looking_for_many_missing_sources_is_interrupted(void **state)
+{
+    (void)state;
+    hid_t string = H5Tcopy(H5T_C_S1);
+    int error;
+    log_quietly();
+    be_well();
+    assert_true(H5Tset_size(string, H5T_VARIABLE) >= 0);
+    for (int as_text = 0; as_text < 2; as_text++) {
+        make_numbered(as_text ? string : H5T_STD_U16LE, !as_text);
+        unsigned asked = ask_for_sources(as_text, UINT_MAX, &error);
+        assert_int_equal(error, 0);
+        assert_true(asked >= (as_text ? 1 : 2) * NUMBERED); /* the others are looked at once more */
+        for (unsigned left = 0; left < asked; left += NUMBERED / 4) {
+            assert_int_equal(ask_for_sources(as_text, left, &error), left);
+            assert_int_equal(error, -EINTR);
+        }
+    }
+    H5Tclose(string);
+}
+
 /* Overwrites n bytes of the second source; keeps them. */
 static void spoil(uint64_t address, char *kept, size_t n)
 {
@@ -625,4 +704,5 @@ TEST_MAIN(cmocka_unit_test(a_read_that_fails_leaves_nothing_behind),
           cmocka_unit_test(sources_that_cannot_be_read_are_no_fill_value),
           cmocka_unit_test(a_check_that_is_interrupted_finds_nothing),
           cmocka_unit_test(opening_that_is_interrupted_ends),
-          cmocka_unit_test(looking_for_a_source_that_is_interrupted_ends))
+          cmocka_unit_test(looking_for_a_source_that_is_interrupted_ends),
+          cmocka_unit_test(looking_for_many_missing_sources_is_interrupted))
