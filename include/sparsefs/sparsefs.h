@@ -220,12 +220,13 @@ SFS_API enum sfs_lock sfs_lock(const struct sfs_file *file);
 SFS_API int sfs_refresh(struct sfs_file *file);
 
 /* From now on calls on a followed file, also those that are under way, do not wait for a pause of
- * its writer: -EINTR; nor does one that writes to a dense dataset that is stored in one piece, and
- * has no place yet, fill all of that. To be called before the file is closed. Any thread. */
+ * its writer: -EINTR; nor does sfs_refresh go on to look at the members of series, nor one that writes to a dense
+ * dataset that is stored in one piece, and has no place yet, fill all of that. To be called before the file is closed.
+ * Any thread. */
 SFS_API void sfs_interrupt(struct sfs_file *file);
 
-/* From now on calls of this thread that go through many chunks, decode large ones, or wait for
- * memory, for others who decode them, for calls that end before dims change, or, to open a snapshot,
+/* From now on calls of this thread that go through many chunks, sources or members of a series, decode large ones, or
+ * wait for memory, for others who decode them, for calls that end before dims change, or, to open a snapshot,
  * to write past the cache, or to make a link, or make or remove a group, for a commit of another
  * thread, ask is_interrupted(context) now and then, and end with
  * -EINTR soon after it is true: what they have changed by then stays changed.

@@ -28,7 +28,8 @@ struct survey {
     struct sources *sources;
     const char *path; /* of the series, for messages */
     struct series *series;
-    const struct series *old;            /* NULL, or as it was when it was looked at last */
+    const struct series *old; /* NULL, or as it was when it was looked at last */
+    size_t old_at; /* its members before this one come before the next one of the series, too */
     const struct sfs_dataset_info *info; /* of the series, once a member was looked at */
     struct why why;
 };
@@ -416,14 +417,22 @@ static int look_at_all(struct survey *survey)
 
 /* ---- Looking again ---- */
 
-/* Where it is in the series as it was, under the same names; its n: it was not there. */
-static size_t find_old(const struct survey *survey, size_t i)
+/* Of the thread that follows, too. */
+static int check_interrupt(const struct sfs_file *file)
+{
+    return store_is_interrupted(file->store) ? -EINTR : interrupt_check();
+}
+
+/* Where it is in the series as it was, under the same names; its n: it was not there. Members are asked for in their
+ * order. */
+static size_t find_old(struct survey *survey, size_t i)
 {
     const struct series *old = survey->old;
     const struct series_source *at = &survey->series->source[i];
-    size_t k = 0;
+    size_t k = survey->old_at;
     while (k < old->n && old->member[k].number < survey->series->member[i].number)
         k++;
+    survey->old_at = k;
     bool is_same = k < old->n && old->member[k].number == survey->series->member[i].number &&
                    !strcmp(old->source[k].file, at->file) &&
                    !strcmp(old->source[k].dataset, at->dataset);
@@ -449,11 +458,15 @@ static int look_at_again(struct survey *survey, size_t i)
     return error;
 }
 
-static void take_stamps(struct survey *survey)
+static int take_stamps(struct survey *survey)
 {
     struct series *series = survey->series;
-    for (size_t i = 0; survey->file->follows && i < series->n; i++)
+    int error = 0;
+    for (size_t i = 0; survey->file->follows && i < series->n && !error; i++) {
         source_stamp(survey->file, series->source[i].file, &series->source[i].stamp);
+        error = check_interrupt(survey->file);
+    }
+    return error;
 }
 
 /* The last member that is there may be growing: what it is to have in the end is not shown before
@@ -505,8 +518,9 @@ static int make_series(struct survey *survey)
 {
     struct series *series = survey->series;
     struct sfs_dataset_info *info = &series->info;
-    take_stamps(survey);
-    int error = look_at_all(survey);
+    int error = take_stamps(survey);
+    if (!error)
+        error = look_at_all(survey);
     if (!error)
         error = place_all(survey, &info->elements);
     if (error)
@@ -542,26 +556,30 @@ int series_open(struct sfs_file *file, uint64_t address, const char *path, struc
 }
 
 /* Whether the stamps of all members are what they were two times. */
-static bool is_unchanged(const struct sfs_dataset *dataset)
+static int compare_stamps(const struct sfs_dataset *dataset, bool *is_same)
 {
     const struct series *series = dataset->series;
-    bool is_same = series->states == sfs_states(dataset->file);
-    for (size_t i = 0; i < series->n && is_same; i++) {
+    int error = 0;
+    *is_same = series->states == sfs_states(dataset->file);
+    for (size_t i = 0; i < series->n && *is_same && !error; i++) {
         struct source_stamp stamp;
         source_stamp(dataset->file, series->source[i].file, &stamp);
-        is_same = series->source[i].was_stable &&
-                  !memcmp(&stamp, &series->source[i].stamp, sizeof(stamp));
+        *is_same = series->source[i].was_stable &&
+                   !memcmp(&stamp, &series->source[i].stamp, sizeof(stamp));
+        error = check_interrupt(dataset->file);
     }
-    return is_same;
+    return error;
 }
 
 static int look_at_all_again(struct survey *survey)
 {
     uint64_t elements;
-    int error = 0;
-    take_stamps(survey);
-    for (size_t i = 0; i < survey->series->n && !error; i++)
+    int error = take_stamps(survey);
+    for (size_t i = 0; i < survey->series->n && !error; i++) {
         error = look_at_again(survey, i);
+        if (!error)
+            error = check_interrupt(survey->file);
+    }
     return error ? error : place_all(survey, &elements);
 }
 
@@ -591,10 +609,12 @@ static int look_again_once(struct sfs_dataset *dataset, struct survey *survey)
 int series_look_again(struct sfs_dataset *dataset, struct series **series)
 {
     struct survey survey;
+    bool is_same;
     *series = NULL;
-    if (is_unchanged(dataset))
-        return 0;
-    int error = FOLLOWING(dataset->file, look_again_once(dataset, &survey));
+    int error = compare_stamps(dataset, &is_same);
+    if (error || is_same)
+        return error;
+    error = FOLLOWING(dataset->file, look_again_once(dataset, &survey));
     if (!error)
         *series = survey.series;
     else if (error == -EILSEQ && !dataset->series->was_said)

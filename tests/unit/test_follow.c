@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -653,6 +654,63 @@ static void a_series_stays_what_it_was(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static bool is_wanted_no_more(void *context)
+{
+    unsigned *left = context;
+    return *left == 0 || (--*left, false);
+}
+
+/* How often it was asked, and what became of it. */
+static unsigned refresh_asked(struct sfs_file *file, unsigned left, int *error)
+{
+    const unsigned most = left;
+    sfs_set_interrupt(is_wanted_no_more, &left);
+    *error = sfs_refresh(file);
+    sfs_set_interrupt(NULL, NULL);
+    return most - left;
+}
+
+/* After each of its members, also where nothing has changed. */
+static void looking_at_a_series_again_can_be_ended(void **state)
+{
+    (void)state;
+    enum { MEMBERS = 20 };
+    struct sfs_file *file, *follower;
+    uint64_t address;
+    int error;
+    assert_int_equal(sfs_create("member_of_many", NULL, &file), 0);
+    struct sfs_dataset *dataset = create_dataset(file, "/d", true);
+    write_frame(dataset, 0, 5);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    assert_int_equal(sfs_create("many", NULL, &file), 0);
+    static char member[] = "member_of_many", path[] = "/d";
+    for (int i = 1; i <= MEMBERS; i++) {
+        char name[20];
+        struct sfs_link link = {.type = SFS_LINK_EXTERNAL, .target_file = member, .target = path};
+        snprintf(name, sizeof(name), "/data_%06d", i);
+        assert_int_equal(sfs_link_create(file, name, &link), 0);
+    }
+    assert_int_equal(sfs_close(file), 0);
+
+    assert_int_equal(sfs_open("many", &(struct sfs_options){.follow = true}, &follower), 0);
+    assert_int_equal(sfs_find(follower, sfs_root(follower), "data", &address), 0);
+    struct sfs_dataset *series = open_dataset(follower, "/data");
+    for (int round = 0; round < 3; round++) { /* once more each, as it may have changed since */
+        for (unsigned left = 0; left < MEMBERS; left++) {
+            assert_int_equal(refresh_asked(follower, left, &error), left);
+            assert_int_equal(error, -EINTR);
+        }
+        assert_true(refresh_asked(follower, UINT_MAX, &error) >= MEMBERS);
+        assert_int_equal(error, 0);
+        assert_int_equal(read_frame(series, MEMBERS - 1), 5);
+    }
+    sfs_interrupt(follower);
+    assert_int_equal(sfs_refresh(follower), -EINTR);
+    sfs_dataset_close(series);
+    sfs_discard(follower);
+}
+
 /* ---- What takes several reads ---- */
 
 /* A child that commits when it is told to. */
@@ -943,5 +1001,7 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
           cmocka_unit_test(attributes_are_copied_beside_a_writer),
           cmocka_unit_test(what_is_in_the_way_is_said_once),
-          cmocka_unit_test(a_series_stays_what_it_was), cmocka_unit_test(reading_in_several_calls),
+          cmocka_unit_test(a_series_stays_what_it_was),
+          cmocka_unit_test(looking_at_a_series_again_can_be_ended),
+          cmocka_unit_test(reading_in_several_calls),
           cmocka_unit_test(an_outrun_call_lets_the_writer_go_on))

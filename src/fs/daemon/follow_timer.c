@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/thread.h"
+#include "sparsefs/sparsefs.h"
 
 /* The part of the interval between two looks: the rest is for taking the state. */
 #define LOOK_SHARE 0.9
@@ -29,7 +31,7 @@ struct follow {
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t ending;
-    bool is_ending;
+    atomic_bool is_ending; /* also read without it */
     struct followed *files;
     int error; /* of the last look: the log says it once */
 };
@@ -47,9 +49,17 @@ static void look(struct follow *follow)
     follow->error = error;
 }
 
+/* What it looks at may be much. */
+static bool is_ending(void *context)
+{
+    struct follow *follow = context;
+    return atomic_load(&follow->is_ending);
+}
+
 static void *look_regularly(void *data)
 {
     struct follow *follow = data;
+    sfs_set_interrupt(is_ending, follow);
     pthread_mutex_lock(&follow->lock);
     while (!follow->is_ending) {
         const struct timespec next = clock_in((uint64_t)(follow->seconds * LOOK_SHARE * 1e9));
