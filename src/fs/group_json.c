@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "common/json.h"
 #include "fs/escaped_names.h"
 #include "fs/mount.h"
@@ -37,11 +38,13 @@ static struct outcome outcome_of(int error)
 }
 
 /* What came of an external link of a group that is there: the error of following it, or of looking
- * at it, which is not kept. */
+ * at it, which is not kept. -EINTR: there can be very many. */
 static int error_of_link(struct mount *mount, const struct node *group, const struct sfs_link *link)
 {
     const struct node *child;
-    int error = node_child(mount->nodes, group, link, &child);
+    int error = interrupt_check();
+    if (!error)
+        error = node_child(mount->nodes, group, link, &child);
     if (error)
         return error;
     error = child->unfollowed;

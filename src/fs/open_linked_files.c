@@ -40,7 +40,7 @@ static struct mounted_file *find_file(const struct nodes *nodes, const struct st
     return mounted;
 }
 
-/* Adds an open file, which is closed instead if it is mounted already. */
+/* Adds an open file, which is closed instead if it is mounted already: its name has led elsewhere, just before. */
 static int add_file(struct nodes *nodes, struct sfs_file *file, struct mounted_file **out)
 {
     struct stat st;
@@ -68,13 +68,18 @@ static int open_file(struct nodes *nodes, struct sfs_file *from, const char *nam
                      struct mounted_file **out)
 {
     struct sfs_file *file;
+    if (nodes->n_linked >= most_linked()) {
+        tell_of_limit(nodes);
+        return -ENFILE;
+    }
     int error = nodes->external_links ? sfs_open_linked(from, name, &file)
                                       : sfs_open_beneath(from, name, &file);
     return error ? error : add_file(nodes, file, out);
 }
 
-/* Where there is no room none is opened, however often links to more of them are looked at. */
-static int find_mounted(const struct nodes *nodes, struct sfs_file *from, const char *name,
+/* Opening takes longer than looking whether it is there: all links of a group may lead to one file. Where there is no
+ * room none is opened, however often links to more of them are looked at. */
+static int find_or_open(struct nodes *nodes, struct sfs_file *from, const char *name,
                         struct mounted_file **out)
 {
     struct stat st;
@@ -82,10 +87,7 @@ static int find_mounted(const struct nodes *nodes, struct sfs_file *from, const 
     if (error)
         return error;
     *out = find_file(nodes, &st);
-    if (*out)
-        return 0;
-    tell_of_limit(nodes);
-    return -ENFILE;
+    return *out ? 0 : open_file(nodes, from, name, out);
 }
 
 int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
@@ -94,8 +96,7 @@ int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *na
     int error = interrupt_lock(&nodes->files_lock); /* it is held while one is opened */
     if (error)
         return error;
-    error = nodes->n_linked < most_linked() ? open_file(nodes, from, name, out)
-                                            : find_mounted(nodes, from, name, out);
+    error = find_or_open(nodes, from, name, out);
     pthread_mutex_unlock(&nodes->files_lock);
     return error;
 }

@@ -12,6 +12,7 @@
 
 #include "fs/group_listings.h"
 #include "fs/inode.h"
+#include "fs/mount.h"
 #include "fs/node.h"
 #include "fs/node_table.h"
 #include "sparsefs/sparsefs.h"
@@ -735,6 +736,51 @@ static void not_too_many_frames_are_looked_at(void **state)
     close_table(table);
 }
 
+static bool is_wanted_no_more(void *context)
+{
+    unsigned *left = context;
+    return *left == 0 || (--*left, false);
+}
+
+/* Each is followed, which may take long: after each it can end. */
+static void looking_at_many_external_links_is_interrupted(void **state)
+{
+    (void)state;
+    enum { MANY = 100 };
+    struct table table;
+    struct mount mount = {0};
+    static char target_file[] = "diamond.h5", target[] = "/a";
+    unsigned left = UINT_MAX;
+    char *text;
+    size_t n;
+    make_diamond(target_file, 1);
+    assert_int_equal(sfs_create("external.h5", NULL, &table.file), 0);
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        struct sfs_link link = {
+            .type = SFS_LINK_EXTERNAL, .target_file = target_file, .target = target};
+        snprintf(name, sizeof(name), "/%d", i);
+        assert_int_equal(sfs_link_create(table.file, name, &link), 0);
+    }
+    assert_int_equal(nodes_create(table.file, false, 0, &table.nodes), 0);
+    mount.nodes = table.nodes;
+    for (unsigned i = 0; i < MANY; i++) {
+        left = i;
+        sfs_set_interrupt(is_wanted_no_more, &left);
+        assert_int_equal(group_find(&mount, root_of(table)), -EINTR);
+        left = i;
+        assert_int_equal(group_text(&mount, root_of(table), &text, &n), -EINTR);
+        sfs_set_interrupt(NULL, NULL);
+    }
+    assert_int_equal(group_find(&mount, root_of(table)), -ENOENT); /* as all can be followed */
+    assert_int_equal(group_text(&mount, root_of(table), &text, &n), 0);
+    assert_non_null(strstr(text, "followed"));
+    assert_null(strstr(text, "missing"));
+    free(text);
+    assert_int_equal(table.nodes->n_linked, 1);
+    close_table(table);
+}
+
 TEST_MAIN(cmocka_unit_test(not_too_many_frames_are_looked_at),
           cmocka_unit_test(what_is_forgotten_is_not_looked_at),
           cmocka_unit_test(long_targets_have_a_limit),
@@ -747,4 +793,5 @@ TEST_MAIN(cmocka_unit_test(not_too_many_frames_are_looked_at),
           cmocka_unit_test(removed_while_in_use), cmocka_unit_test(by_many_threads),
           cmocka_unit_test(listings_are_shared), cmocka_unit_test(listings_are_kept_for_a_while),
           cmocka_unit_test(listings_in_use_have_a_limit), cmocka_unit_test(places_hold),
-          cmocka_unit_test(places_go_with_their_file))
+          cmocka_unit_test(places_go_with_their_file),
+          cmocka_unit_test(looking_at_many_external_links_is_interrupted))
