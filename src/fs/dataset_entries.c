@@ -86,6 +86,8 @@ static bool lacks_chunks(struct views *views, enum view_kind view)
 
 bool mount_shows_name(const struct mount *mount, struct views *views, const struct entry_name *name)
 {
+    if (name->entry == ENTRY_FRAMES) /* of which one may have nothing to show */
+        return mount_shows(mount, views, VIEW_RAW) || mount_shows(mount, views, VIEW_DEFINED);
     return entry_is_of(name, mount->options->views) && view_exists(views, name->needs) &&
            !lacks_chunks(views, name->needs);
 }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/interrupt.h"
 #include "fs/dataset_entries.h"
 #include "fs/escaped_names.h"
 #include "fs/frame_names.h"
@@ -29,6 +30,8 @@
  */
 #define AT_TEMPORARY     ((uint64_t)1 << 30)
 #define AT_TEMPORARY_FAR ((uint64_t)1 << 61)
+
+#define PASSED_OVER 1024 /* names, between two looks whether the answer is still wanted */
 
 /* A directory while it is read, or open. */
 struct directory {
@@ -486,6 +489,19 @@ static size_t add_entry(fuse_req_t request, char *buffer, size_t room, const str
     return fuse_add_direntry_plus(request, buffer, room, listed->name, &entry, next);
 }
 
+/* Names that are not there are passed over; there may be very many of them. */
+static int next_at(struct mount *mount, const struct directory *directory, uint64_t at, bool plus,
+                   struct listed *listed)
+{
+    int error;
+    for (unsigned n = 1; (error = list_at(mount, directory, at, plus, listed)) == -EAGAIN; n++) {
+        if (n % PASSED_OVER == 0 && (error = interrupt_check()))
+            break;
+        at = listed->next;
+    }
+    return error;
+}
+
 /* As many entries as there is room for. */
 static int fill(struct mount *mount, const struct directory *directory,
                 const struct directory_read *read, char *buffer, size_t *used)
@@ -496,9 +512,7 @@ static int fill(struct mount *mount, const struct directory *directory,
     int error;
     *used = 0;
     for (;; at = listed.next) {
-        error = list_at(mount, directory, at, read->plus, &listed);
-        if (error == -EAGAIN)
-            continue;
+        error = next_at(mount, directory, at, read->plus, &listed);
         if (error)
             break;
         size_t left = read->size - *used;

@@ -1200,6 +1200,17 @@ def test_looking_at_many_links_does_not_hold_it(mounts, tmp_path):
     assert readers[1].wait(START_SECONDS) == 1
 
 
+def test_listing_frames_that_have_no_names(mounts, tmp_path):
+    """Of elements of variable length only what is defined is shown: frames/ is not there for their bytes alone."""
+    path = tmp_path / "variable.h5"
+    subprocess.run([BUILD / "sparsectl", "create", path, "/v", "--dtype", "str", "--dims", f"{2**34},1,1",
+                    "--chunk", "1,1,1"], check=True)
+    names = [set(os.listdir(mounts(path, f"views={views}") / "v")) for views in ("raw", "raw+defined")]
+    assert "frames" not in names[0] and names[1] == names[0] | {"frames"}
+    mount = mounts(path, "views=raw")
+    assert not (mount / "v/frames").exists() and not (mount / "v/frames/00000000000.defined").exists()
+
+
 HOLD_OPEN = """
 import os, resource, sys
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
