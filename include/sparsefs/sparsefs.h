@@ -154,6 +154,10 @@ SFS_API int sfs_flush_for(struct sfs_file *file, struct sfs_dataset *dataset);
 /* The error for which the last flush has left something of a dataset in memory; 0: it has not. */
 SFS_API int sfs_flush_error(struct sfs_dataset *dataset);
 
+/* How often a file with external raw data could not be synced, so that what was written to it may be lost; *error: of
+ * the last time, or 0. A flush tells of it once, whoever has written: for programs that tell all of their users. */
+SFS_API unsigned sfs_raw_losses(const struct sfs_file *file, int *error);
+
 /* As sfs_flush_for of no dataset, for a caller without fsync semantics: the first dim of a dataset
  * is committed only as far as nothing is unfinished (sfs_begin_unfinished). */
 SFS_API int sfs_flush_finished(struct sfs_file *file);

@@ -149,6 +149,11 @@ int sfs_flush_error(struct sfs_dataset *dataset)
     return atomic_load(&dataset->left);
 }
 
+unsigned sfs_raw_losses(const struct sfs_file *file, int *error)
+{
+    return store_raw_losses(file->store, error);
+}
+
 int sfs_flush_finished(struct sfs_file *file)
 {
     int left;

@@ -323,7 +323,7 @@ static int open_view_for_writing(struct mount *mount, struct open_file *file)
         return error;
     file->holds_lock = true;
     file->is_for_writing = true;
-    file->commits_seen = commits_failures(mount_commits(mount, file->node));
+    file->commits_seen = commits_failed(mount_commits(mount, file->node));
     bool is_of_frame = kind < VIEW_STACK_RAW;
     bool is_missing = is_of_frame && file->inode.frame >= views_frames(file->views);
     atomic_store(&file->has_asked, is_missing && kind != VIEW_DEFINED);

@@ -29,12 +29,12 @@ struct open_file {
     struct matrix *matrix;
     atomic_bool has_staged; /* a selection through this file, since the last close */
     atomic_bool has_asked;  /* of a dense view: by it a truncation or a new frame was asked for */
-    struct fresh_frame *fresh; /* for writing a frame for the first time */
-    atomic_bool has_written;   /* to it, since the last close */
-    atomic_bool has_closed;    /* a descriptor, perhaps not the last one */
-    unsigned commits_seen;     /* for writing: see commits_error */
-    _Atomic pid_t opener;      /* for writing: the thread that has opened it, */
-    atomic_bool is_unused;     /* and nothing was done with it since */
+    struct fresh_frame *fresh;        /* for writing a frame for the first time */
+    atomic_bool has_written;          /* to it, since the last close */
+    atomic_bool has_closed;           /* a descriptor, perhaps not the last one */
+    struct commits_seen commits_seen; /* for writing */
+    _Atomic pid_t opener;             /* for writing: the thread that has opened it, */
+    atomic_bool is_unused;            /* and nothing was done with it since */
     struct temporary *temporary;
     int access; /* of a temporary one: of O_ACCMODE */
     /* Of one that has become a frame, which this is, from its first use on. It is opened without a

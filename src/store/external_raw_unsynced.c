@@ -34,9 +34,16 @@ static void end(struct raw *raw)
     free(raw);
 }
 
+/* What is lost may be of anybody: it is the error of a commit, not of who syncs it or writes to another one. */
+static void note_loss(struct store *store, int error)
+{
+    store->raw_untold = store->raw_error = error;
+    store->raw_losses++;
+}
+
 /* The one that was written longest ago. The lock is not held meanwhile: others may write, but a commit waits, as it
  * must not end before the file is durable. */
-static int sync_first(struct store *store)
+static void sync_first(struct store *store)
 {
     struct raw *raw = store->raw;
     DL_DELETE(store->raw, raw);
@@ -46,9 +53,10 @@ static int sync_first(struct store *store)
     int error = sync_raw(store, raw->fd);
     end(raw);
     pthread_mutex_lock(&store->raw_lock);
+    if (error)
+        note_loss(store, error);
     if (--store->raw_syncing == 0)
         pthread_cond_broadcast(&store->raw_synced);
-    return error;
 }
 
 /* Where a file is in the list; its descriptor is older than what was written, so that it hears of
@@ -73,17 +81,16 @@ int store_raw_written(struct store *store, int fd)
         return error;
     }
     raw->fd = fd;
-    int error = 0;
     pthread_mutex_lock(&store->raw_lock);
     if (find(store, &raw->st)) {
         end(raw);
     } else {
         DL_APPEND(store->raw, raw);
         if (++store->n_raw > MOST_RAW)
-            error = sync_first(store);
+            sync_first(store);
     }
     pthread_mutex_unlock(&store->raw_lock);
-    return error;
+    return 0;
 }
 
 bool unsynced_raw_has(struct store *store, const struct stat *st)
@@ -97,16 +104,24 @@ bool unsynced_raw_has(struct store *store, const struct stat *st)
 /* Those that are written meanwhile are the next one's: else it might have no end. */
 int unsynced_raw_sync(struct store *store)
 {
-    int error = 0;
     pthread_mutex_lock(&store->raw_lock);
-    for (unsigned n = store->n_raw; n > 0 && store->raw; n--) {
-        int failed = sync_first(store);
-        error = error ? error : failed;
-    }
+    for (unsigned n = store->n_raw; n > 0 && store->raw; n--)
+        sync_first(store);
     while (store->raw_syncing > 0)
         pthread_cond_wait(&store->raw_synced, &store->raw_lock);
+    int error = store->raw_untold;
+    store->raw_untold = 0;
     pthread_mutex_unlock(&store->raw_lock);
     return error;
+}
+
+unsigned store_raw_losses(struct store *store, int *error)
+{
+    pthread_mutex_lock(&store->raw_lock);
+    unsigned losses = store->raw_losses;
+    *error = store->raw_error;
+    pthread_mutex_unlock(&store->raw_lock);
+    return losses;
 }
 
 void unsynced_raw_forget(struct store *store)

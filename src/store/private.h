@@ -97,8 +97,11 @@ struct store {
     pthread_mutex_t raw_lock; /* guards what follows; nothing is locked under it */
     struct raw *raw;          /* files that are to be synced, the longest written first */
     unsigned n_raw;
-    unsigned raw_syncing;        /* taken off the list, and being synced */
-    pthread_cond_t raw_synced;   /* none is any more */
+    unsigned raw_syncing;      /* taken off the list, and being synced */
+    pthread_cond_t raw_synced; /* none is any more */
+    int raw_untold;            /* of a sync of them, of which no commit has told yet; 0: none */
+    unsigned raw_losses;       /* of them that could not be synced; the error of the last one: */
+    int raw_error;
     pthread_mutex_t folder_lock; /* folder_lock keeps the folder open, for users who do not hold
                                   * `change` */
     struct reach reach;
@@ -185,8 +188,8 @@ struct store {
                                    * changed */
 };
 
-/* external_raw_unsynced.c: what was written of external raw data is durable, or an error of fsync(2) is told, once;
- * and forgetting of it. */
+/* external_raw_unsynced.c: what was written of external raw data is durable, or an error of fsync(2) since the last
+ * call is told, once; and forgetting of it. */
 int unsynced_raw_sync(struct store *store);
 
 /* Whether a file was written since the last commit began. */

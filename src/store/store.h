@@ -308,9 +308,12 @@ int store_found_open(const struct store_found *found, int access);
 int store_open_raw(const struct store *store, const char *name, int *fd, const char **why);
 
 /* Something was written to a file of external raw data, by this descriptor, which is taken over: the
- * next commit makes it durable, or earlier if there are many such files. Errors of fsync(2), then of
- * another one; -ENOMEM, errors of fstat(2): this one is synced and closed. */
+ * next commit makes it durable, or tells why not: with many such files the one that was written longest ago is
+ * synced at once. -ENOMEM, errors of fstat(2): this one is synced and closed. */
 int store_raw_written(struct store *store, int fd);
+
+/* How often such a file could not be synced, which one commit each has told, too; *error: of the last time, or 0. */
+unsigned store_raw_losses(struct store *store, int *error);
 
 /* Words for a refusal of store_find; NULL: the error is no refusal. */
 const char *store_refusal(int error);

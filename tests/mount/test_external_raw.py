@@ -1,4 +1,5 @@
 """External raw data, against h5py: what is read of it, and which files are never opened for it."""
+import contextlib
 import errno
 import json
 import os
@@ -326,8 +327,37 @@ def test_they_are_synced(raw_disk):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount disks")
+def test_who_wrote_what_is_lost_is_told(mounts, tmp_path):
+    """Also if another one, who writes another dataset, syncs first; by its close as well. Who comes later is not."""
+    disk = Failfs(tmp_path / "disk", errno.ENOSPC)
+    for name, raw in ("d", tmp_path / "disk/raw.raw"), ("e", tmp_path / "sound.raw"):
+        raw.write_bytes(bytes(60))
+        path = make(tmp_path / "x.h5", [(raw, 0, 60)], (3, 2, 5), name=name)
+    mount = mounts(path, "rw", f"external_files={tmp_path / 'disk'}", expect_log=True)
+    with contextlib.ExitStack() as stack:
+        first, last, other = (stack.enter_context(open(mount / name, "r+b", buffering=0))
+                              for name in ("d/frames/0.raw", "d/frames/1.raw", "e/frames/1.raw"))
+        disk.fail(after=2)
+        os.pwrite(first.fileno(), b"1" * 20, 0)
+        os.pwrite(last.fileno(), b"1" * 20, 0)
+        os.pwrite(other.fileno(), b"2" * 20, 0)
+        fails(errno.ENOSPC, os.fsync, other.fileno())
+        disk.recover()
+        with open(mount / "d/frames/2.raw", "r+b", buffering=0) as late:
+            os.fsync(late.fileno())
+        for _ in range(2):
+            os.fsync(other.fileno())
+        fails(errno.ENOSPC, os.fsync, first.fileno())
+        os.fsync(first.fileno())
+        fails(errno.ENOSPC, last.close)
+    mount.destroy()
+    disk.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount disks")
 def test_many_of_them_are_synced(mounts, tmp_path):
-    """Of more files than are remembered, too: the write that is one too many syncs the first."""
+    """Of more files than are remembered, too: the write that is one too many syncs the first, which is no error of it.
+    All that write to the HDF5 file are told once."""
     disk = Failfs(tmp_path / "disk", errno.EIO)
     first = tmp_path / "disk/first.raw"
     first.write_bytes(bytes(20))
@@ -339,14 +369,14 @@ def test_many_of_them_are_synced(mounts, tmp_path):
     mount = mounts(path, "rw", "direct_io", f"external_files={tmp_path / 'disk'}", expect_log=True)
     disk.fail(after=1)
     fds = [os.open(mount / f"d/frames/{i}.raw", os.O_WRONLY) for i in range(71)]
-    for i in range(64):
+    for i in range(71):
         os.write(fds[i], b"1" * 20)
-    fails(errno.EIO, os.write, fds[64], b"1" * 20)
-    for i in range(65, 71):
-        os.write(fds[i], b"1" * 20)
-    os.fsync(fds[0])
-    for fd in fds:
-        os.close(fd)
+    fails(errno.EIO, os.fsync, fds[64])
+    os.fsync(fds[64])
+    fails(errno.EIO, os.fsync, fds[0])
+    os.close(fds[0])
+    for i in range(1, 71):
+        fails(errno.EIO, os.close, fds[i]) if i != 64 else os.close(fds[i])
     disk.recover()
     assert (mount / "d/stack.raw").read_bytes() == b"1" * 20 * 71
     mount.destroy()

@@ -103,7 +103,7 @@ static int sync_error;
 static bool has_disk;
 static long syncs;
 
-static void (*in_fsync)(int fd);
+static int (*in_fsync)(int fd); /* what it says then */
 
 static bool is_a(int fd)
 {
@@ -131,7 +131,7 @@ WRAPPED int __wrap_fsync(int fd)
 {
     bool fails = is_a(fd) ? !is_synced(fd) : event() || is_interrupted();
     if (!fails && in_fsync)
-        in_fsync(fd);
+        fails = (errno = in_fsync(fd)) != 0;
     return fails ? -1 : __real_fsync(fd);
 }
 
@@ -981,6 +981,7 @@ static void a_signal_does_not_end_replacing(void **state)
 static struct store *raw_store;
 static ino_t first_raw;
 static atomic_bool is_syncing, is_synced_now, has_committed;
+static int raw_error; /* of syncing the first file */
 
 static int open_raw(int i)
 {
@@ -992,17 +993,18 @@ static int open_raw(int i)
 }
 
 /* The first file takes its time: a commit that does not wait for it ends meanwhile. Others write meanwhile. */
-static void sync_slowly(int fd)
+static int sync_slowly(int fd)
 {
     struct stat st;
     if (fstat(fd, &st) < 0 || st.st_ino != first_raw)
-        return;
+        return 0;
     assert_int_equal(pthread_mutex_trylock(&raw_store->raw_lock), 0);
     pthread_mutex_unlock(&raw_store->raw_lock);
     atomic_store(&is_syncing, true);
     for (int i = 0; i < 300 && !atomic_load(&has_committed); i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     atomic_store(&is_synced_now, true);
+    return raw_error;
 }
 
 static void *commit_meanwhile(void *nothing)
@@ -1010,17 +1012,22 @@ static void *commit_meanwhile(void *nothing)
     (void)nothing;
     while (!atomic_load(&is_syncing))
         sched_yield();
-    bool is_right = store_commit(raw_store) == 0 && atomic_load(&is_synced_now);
+    bool is_right = store_commit(raw_store) == -raw_error && atomic_load(&is_synced_now);
     atomic_store(&has_committed, true);
     return is_right ? NULL : raw_store;
 }
 
-static void a_commit_waits_for_raw_data_that_another_thread_syncs(void **state)
+/* error: of that. The commit tells of it, once, not the writer of another file. */
+static void commit_while_syncing(int error)
 {
-    (void)state;
     pthread_t thread;
     struct stat st;
     void *wrong;
+    int last;
+    raw_error = error;
+    atomic_store(&is_syncing, false);
+    atomic_store(&is_synced_now, false);
+    atomic_store(&has_committed, false);
     raw_store = make_before();
     for (int i = 0; i < RAW_FILES - 1; i++)
         assert_int_equal(store_raw_written(raw_store, open_raw(i)), 0);
@@ -1032,7 +1039,18 @@ static void a_commit_waits_for_raw_data_that_another_thread_syncs(void **state)
     assert_int_equal(pthread_join(thread, &wrong), 0);
     in_fsync = NULL;
     assert_null(wrong);
+    assert_int_equal(store_commit(raw_store), 0);
+    assert_int_equal(store_raw_losses(raw_store, &last), error ? 1 : 0);
+    assert_int_equal(last, -error);
     store_close(raw_store);
+}
+
+static void a_commit_waits_for_raw_data_that_another_thread_syncs(void **state)
+{
+    (void)state;
+    log_quietly();
+    commit_while_syncing(0);
+    commit_while_syncing(EIO);
 }
 
 /* ---- Many pieces ---- */

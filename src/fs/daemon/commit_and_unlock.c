@@ -1,5 +1,5 @@
-/* Commits of one file, giving its lock back when nothing has changed for an interval, and the number of
- * background commits that failed. */
+/* Commits of one file, giving its lock back when nothing has changed for an interval, and what has
+ * failed that writers are to be told. */
 #include "fs/daemon/commit_and_unlock.h"
 
 #include <errno.h>
@@ -189,19 +189,31 @@ void commits_note(struct commits *commits)
     atomic_store(&commits->has_changes, true);
 }
 
-unsigned commits_failures(struct commits *commits)
+/* *error: of what is new since then. */
+static struct commits_seen look(struct commits *commits, const struct commits_seen *seen,
+                                int *error)
 {
+    int lost;
+    struct commits_seen now = {.losses = sfs_raw_losses(commits->file, &lost)};
     pthread_mutex_lock(&commits->lock);
-    unsigned failures = commits->failures;
+    now.failures = commits->failures;
+    *error = now.failures != seen->failures ? commits->error : 0;
     pthread_mutex_unlock(&commits->lock);
-    return failures;
+    if (now.losses != seen->losses)
+        *error = lost;
+    return now;
 }
 
-int commits_error(struct commits *commits, unsigned *seen)
+struct commits_seen commits_failed(struct commits *commits)
 {
-    pthread_mutex_lock(&commits->lock);
-    int error = commits->failures != *seen ? commits->error : 0;
-    *seen = commits->failures;
-    pthread_mutex_unlock(&commits->lock);
+    struct commits_seen nothing = {0};
+    int error;
+    return look(commits, &nothing, &error);
+}
+
+int commits_error(struct commits *commits, struct commits_seen *seen)
+{
+    int error;
+    *seen = look(commits, seen, &error);
     return error;
 }

@@ -34,10 +34,14 @@ int commits_now(struct commits *commits, struct sfs_dataset *dataset);
  * nested. */
 const struct view_hold *commits_hold(const struct commits *commits);
 
-/* How many commits in the background have failed so far; for a new reader of commits_error. */
-unsigned commits_failures(struct commits *commits);
+/* What has failed so far: commits in the background, and syncs of external raw data by whomever, which no later commit
+ * makes good. For a new reader of commits_error. */
+struct commits_seen {
+    unsigned failures, losses;
+};
+struct commits_seen commits_failed(struct commits *commits);
 
-/* The error of a background commit that this reader, whose *seen it is, was not told yet. */
-int commits_error(struct commits *commits, unsigned *seen);
+/* The error of one of them that this reader, whose *seen it is, was not told yet. */
+int commits_error(struct commits *commits, struct commits_seen *seen);
 
 #endif
