@@ -52,6 +52,7 @@ static void begin_commit(struct sfs_file *file, bool keeps_promises)
 {
     struct sfs_dataset *dataset, *next;
     pthread_mutex_lock(&file->lock);
+    unfinished_restore_left(file);
     pthread_rwlock_rdlock(&file->commit_lock);
     file->is_committing = true;
     HASH_ITER (hh, file->datasets, dataset, next)

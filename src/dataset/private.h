@@ -351,6 +351,9 @@ void unfinished_begin_commit(struct sfs_dataset *dataset, bool keeps_promises);
 int unfinished_put_dims(struct sfs_dataset *dataset);
 void unfinished_restore(struct sfs_file *file);
 
+/* What that could not do is tried again, before a commit. The file's lock is held, commit_lock not. */
+void unfinished_restore_left(struct sfs_file *file);
+
 void unfinished_end_commit(struct sfs_dataset *dataset, bool is_committed);
 
 /* In change_dims.c: puts dims into the header of a sparse or chunked dataset; commit_lock is held for

@@ -103,15 +103,33 @@ int unfinished_put_dims(struct sfs_dataset *dataset)
     return 0;
 }
 
+static void restore(struct sfs_dataset *dataset)
+{
+    atomic_store(&dataset->header_differs, dataset_put_dims(dataset, dataset->layout.dims) != 0);
+}
+
 /* One of which the header is as it was may be dropped at once; else the next commit tries again. */
 void unfinished_restore(struct sfs_file *file)
 {
     struct sfs_dataset *next;
     for (struct sfs_dataset *i = file->differing; i; i = next) {
         next = i->next_differing;
-        atomic_store(&i->header_differs, dataset_put_dims(i, i->layout.dims) != 0);
+        restore(i);
     }
     file->differing = NULL;
+}
+
+/* Before anything is stored: libhdf5 takes no chunk outside of the dims that it has. */
+void unfinished_restore_left(struct sfs_file *file)
+{
+    struct sfs_dataset *dataset, *next;
+    HASH_ITER (hh, file->datasets, dataset, next) {
+        if (!atomic_load(&dataset->header_differs))
+            continue;
+        pthread_rwlock_wrlock(&file->commit_lock);
+        restore(dataset);
+        pthread_rwlock_unlock(&file->commit_lock);
+    }
 }
 
 void unfinished_end_commit(struct sfs_dataset *dataset, bool is_committed)

@@ -1,7 +1,8 @@
 /* Flushing while others work: the disk, or who encodes chunks, is made to stand still, by the
- * linker's wrap, in the middle of a commit, and who waits for that is counted. */
+ * linker's wrap, in the middle of a commit, and who waits for that is counted; and after libhdf5 has failed. */
 #include "opened.h"
 
+#include <errno.h>
 #include <hdf5.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -54,6 +55,22 @@ __attribute__((visibility("default"))) int __wrap_filter_encode(struct filter_pi
 {
     stand_still(&hold_encoding);
     return __real_filter_encode(pipeline, in, size, scratch, out, out_size);
+}
+
+/* ---- What fails ---- */
+
+static uint64_t refused_rows; /* the next change to so many fails */
+
+int __real_hdf5_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims);
+int __wrap_hdf5_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims);
+
+__attribute__((visibility("default"))) int
+__wrap_hdf5_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims)
+{
+    if (dims[0] != refused_rows)
+        return __real_hdf5_set_extent(hdf5, address, dims);
+    refused_rows = 0;
+    return -ENOMEM;
 }
 
 /* ---- The file ---- */
@@ -460,9 +477,39 @@ static void a_commit_keeps_what_it_will_put_back(void **state)
     close_file();
 }
 
+/* libhdf5 has fewer rows then, and takes no chunks beyond them. */
+static void dims_that_could_not_be_put_back_are_before_chunks_are_stored(void **state)
+{
+    (void)state;
+    struct expected expected = {.committed_rows = 1};
+    struct sfs_options options = {.writable = true};
+    struct sfs_unfinished *unfinished[2];
+    make_dense_file(0);
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    dataset = open_dataset(file, "/x");
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){3, COLUMNS}), 0);
+    for (uint64_t i = 0; i < 2; i++) {
+        struct sfs_slab slab = row(i + 1);
+        assert_int_equal(sfs_begin_unfinished(dataset, &slab, &unfinished[i]), 0);
+        expected.committed[i + 1] = (uint16_t)(7 + i);
+        assert_int_equal(write_row(i + 1, expected.committed[i + 1]), 0);
+    }
+    refused_rows = 3;
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(refused_rows, 0);
+    check_committed(&expected);
+    for (int i = 0; i < 2; i++)
+        sfs_end_unfinished(unfinished[i]);
+    assert_int_equal(sfs_flush(file), 0);
+    expected.committed_rows = 3;
+    check_committed(&expected);
+    close_file();
+}
+
 TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
           cmocka_unit_test(a_commit_keeps_what_it_will_put_back),
           cmocka_unit_test(others_read_write_and_open_while_the_disk_is_busy),
           cmocka_unit_test(a_flush_of_nothing_commits_nothing),
+          cmocka_unit_test(dims_that_could_not_be_put_back_are_before_chunks_are_stored),
           cmocka_unit_test(what_is_unfinished_is_left_out),
           cmocka_unit_test(what_is_unfinished_is_left_out_of_a_commit_under_way))
