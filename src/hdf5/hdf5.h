@@ -256,7 +256,8 @@ int hdf5_write_chunks(struct hdf5 *hdf5, uint64_t dataset, const struct hdf5_sto
 
 /* Gives an open contiguous dataset that has no place yet the n bytes at *address, which are all of
  * its elements and in the store already; element is any one. On return *address is where they are
- * now: if elsewhere, those bytes are not used, and what is there may be anything. */
+ * now: if elsewhere, those bytes are not used, and what is there may be anything. After an error they are still the
+ * caller's, or, if it is not known whether they are, *address is UINT64_MAX. */
 int hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
                const void *element);
 

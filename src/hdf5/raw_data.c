@@ -302,6 +302,8 @@ int local_place(struct hdf5 *hdf5, uint64_t dataset_address, uint64_t *address, 
     driver_place(NULL);
     if (!error)
         *address = dataset_data_address(dataset->id);
+    else if (placed.is_taken)
+        *address = UINT64_MAX;
     library_leave();
     return error;
 }

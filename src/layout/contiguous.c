@@ -67,6 +67,12 @@ static int rewrite(const struct layout *layout, const void *elements)
     return error ? error : write_all(layout, layout->data_address, elements, false);
 }
 
+static void give_back(const struct layout *layout, uint64_t address)
+{
+    store_forget(layout->store, address, layout->chunk_bytes);
+    (void)store_free(layout->store, address, layout->chunk_bytes);
+}
+
 /* The elements are written first, so that libhdf5 does not name space where they are not. The
  * commit lock is held for reading. The cache lets one thread at a time do this, and no thread look
  * the chunk up meanwhile. */
@@ -80,15 +86,16 @@ static int place(struct layout *layout, const void *elements)
     at = address;
     error = write_all(layout, address, elements, true);
     if (error) {
-        store_forget(layout->store, address, layout->chunk_bytes);
-        (void)store_free(layout->store, address, layout->chunk_bytes);
+        give_back(layout, address);
         return error;
     }
     error = hdf5_place(layout->hdf5, layout->dataset, &at, layout->chunk_bytes,
                        elements ? elements : layout->info->fill);
+    if (error && at != UINT64_MAX) /* else libhdf5 may have the space or not: it is lost */
+        give_back(layout, address);
     if (error == -EIO || error == -EINVAL)
         return layout_failed(layout, origin, UINT64_MAX, hdf5_error());
-    if (error) /* libhdf5 may have the space or not: it is lost */
+    if (error)
         return error;
     if (at != address) {
         error = store_free(layout->store, address, layout->chunk_bytes);

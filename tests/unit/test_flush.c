@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "dataset/private.h"
@@ -71,6 +72,20 @@ __wrap_hdf5_set_extent(struct hdf5 *hdf5, uint64_t address, const uint64_t *dims
         return __real_hdf5_set_extent(hdf5, address, dims);
     refused_rows = 0;
     return -ENOMEM;
+}
+
+static int place_error;
+
+int __real_hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
+                      const void *element);
+int __wrap_hdf5_place(struct hdf5 *hdf5, uint64_t dataset, uint64_t *address, uint64_t n,
+                      const void *element);
+
+__attribute__((visibility("default"))) int __wrap_hdf5_place(struct hdf5 *hdf5, uint64_t of,
+                                                             uint64_t *address, uint64_t n,
+                                                             const void *element)
+{
+    return place_error ? place_error : __real_hdf5_place(hdf5, of, address, n, element);
 }
 
 /* ---- The file ---- */
@@ -506,10 +521,45 @@ static void dims_that_could_not_be_put_back_are_before_chunks_are_stored(void **
     close_file();
 }
 
+/* ---- What gets no place ---- */
+
+static uint64_t bytes_of_file(void)
+{
+    struct stat st;
+    assert_int_equal(stat(PATH, &st), 0);
+    return (uint64_t)st.st_size;
+}
+
+static void what_libhdf5_does_not_place_takes_no_space(void **state)
+{
+    (void)state;
+    enum { MANY_ROWS = 1 << 14, FAILURES = 10 };
+    const hsize_t dims[] = {MANY_ROWS, COLUMNS};
+    struct sfs_options options = {.writable = true};
+    hid_t made = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(2, dims, NULL);
+    hid_t late =
+        H5Dcreate2(made, "x", H5T_NATIVE_USHORT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(late >= 0 && H5Dclose(late) >= 0 && H5Sclose(space) >= 0 && H5Fclose(made) >= 0);
+    log_quietly();
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    dataset = open_dataset(file, "/x");
+    place_error = -EIO;
+    for (int i = 0; i < FAILURES; i++)
+        assert_true(write_row(0, 7) == -EIO || sfs_flush(file) == -EIO);
+    place_error = 0;
+    assert_int_equal(write_row(0, 7), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(read_row(dataset, 0), 7);
+    close_file();
+    assert_true(bytes_of_file() < 2 * sizeof(uint16_t) * MANY_ROWS * COLUMNS);
+}
+
 TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
           cmocka_unit_test(a_commit_keeps_what_it_will_put_back),
           cmocka_unit_test(others_read_write_and_open_while_the_disk_is_busy),
           cmocka_unit_test(a_flush_of_nothing_commits_nothing),
           cmocka_unit_test(dims_that_could_not_be_put_back_are_before_chunks_are_stored),
+          cmocka_unit_test(what_libhdf5_does_not_place_takes_no_space),
           cmocka_unit_test(what_is_unfinished_is_left_out),
           cmocka_unit_test(what_is_unfinished_is_left_out_of_a_commit_under_way))

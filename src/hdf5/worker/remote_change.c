@@ -274,8 +274,10 @@ int remote_place(struct remote *remote, uint64_t dataset_address, uint64_t *addr
     }
     if (!error && at == *address)
         store_hand_over(remote->store, at, n);
-    else if (!error && store_check_lent(remote->store, at, n) < 0)
+    else if (!error && store_check_lent(remote->store, at, n) < 0) {
         error = client_distrust(remote->client, WORKER_PLACE, dataset_address);
+        *address = UINT64_MAX;
+    }
     remote_unlock(remote);
     if (!error)
         *address = at;
