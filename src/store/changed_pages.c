@@ -70,8 +70,27 @@ static int read_page(struct store *store, const struct page *page, size_t from,
     return error;
 }
 
+/* In place of a page that is on the disk, where nothing is put any more: others follow by the number of them. */
+static int put_in_memory(struct store *store, struct page *page, const unsigned char *bytes)
+{
+    struct page *instead = malloc(sizeof(*instead) + PAGE_BYTES);
+    if (!instead)
+        return -ENOMEM;
+    instead->number = page->number;
+    instead->spilled_at = -1;
+    memcpy(instead->bytes, bytes, PAGE_BYTES);
+    HASH_ADD(hh, store->pages, number, sizeof(instead->number), instead);
+    if (hash_failed()) {
+        free(instead);
+        return -ENOMEM;
+    }
+    HASH_DEL(store->pages, page);
+    free(page);
+    return 0;
+}
+
 static int write_page(struct store *store, struct page *page, size_t to, const unsigned char *bytes,
-                      size_t n)
+                      size_t n, bool must)
 {
     unsigned char all[PAGE_BYTES];
     if (page->spilled_at < 0) {
@@ -79,12 +98,14 @@ static int write_page(struct store *store, struct page *page, size_t to, const u
         return 0;
     }
     int error = n < PAGE_BYTES ? read_spilled(store, page, all) : 0;
+    if (error)
+        return error;
     memcpy(all + to, bytes, n);
-    if (!error)
-        error = spill_write(store, page->spilled_at, all, PAGE_BYTES);
-    if (!error)
-        page->sum = page_sum(all);
-    return error;
+    error = spill_write(store, page->spilled_at, all, PAGE_BYTES);
+    if (error)
+        return must ? put_in_memory(store, page, all) : error;
+    page->sum = page_sum(all);
+    return 0;
 }
 
 int pages_get(struct store *store, const struct page *page, unsigned char *bytes)
@@ -131,7 +152,7 @@ int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, 
 {
     struct page *page = pages_find(store, number);
     if (page)
-        return write_page(store, page, 0, bytes, PAGE_BYTES);
+        return write_page(store, page, 0, bytes, PAGE_BYTES, must);
     int error = new_page(store, bytes, must, &page);
     return error ? error : add(store, page, number);
 }
@@ -288,10 +309,31 @@ static int write_in_page(struct store *store, uint64_t address, const char *from
     pthread_rwlock_wrlock(&store->pages_lock);
     struct page *page = pages_find(store, number);
     if (page) {
-        error = write_page(store, page, address % PAGE_BYTES, (const unsigned char *)from, n);
+        error = write_page(store, page, address % PAGE_BYTES, (const unsigned char *)from, n, must);
     } else {
         error = file_read(store, number * PAGE_BYTES, bytes, PAGE_BYTES, NULL);
         memcpy(bytes + address % PAGE_BYTES, from, n);
+        if (!error)
+            error = pages_put(store, number, bytes, must);
+    }
+    pthread_rwlock_unlock(&store->pages_lock);
+    return error;
+}
+
+int pages_prepare(struct store *store, uint64_t address, size_t n, bool must)
+{
+    unsigned char bytes[PAGE_BYTES];
+    int error = 0;
+    pthread_rwlock_wrlock(&store->pages_lock);
+    for (size_t part; n > 0 && !error; address += part, n -= part) {
+        uint64_t number = address / PAGE_BYTES;
+        part = in_page(address, n);
+        const struct page *page = pages_find(store, number);
+        if (page)
+            error = must ? pages_get(store, page, bytes) : 0;
+        if (page || uncommitted(store, address, part) == part)
+            continue;
+        error = file_read(store, number * PAGE_BYTES, bytes, PAGE_BYTES, NULL);
         if (!error)
             error = pages_put(store, number, bytes, must);
     }
@@ -304,7 +346,8 @@ int pages_write(struct store *store, uint64_t address, const void *bytes, size_t
 {
     const char *from = bytes;
     size_t behind = 0; /* bytes before `from` that are still to be written to the file */
-    int error = 0;
+    bool is_one = in_page(address, n) == n;
+    int error = or_keep && !is_one ? pages_prepare(store, address, n, true) : 0;
     while (n > 0 && !error) {
         size_t part = in_page(address, n);
         if (!pages_find(store, address / PAGE_BYTES) && uncommitted(store, address, part) == part) {
@@ -322,23 +365,5 @@ int pages_write(struct store *store, uint64_t address, const void *bytes, size_t
     }
     if (!error && behind > 0)
         error = file_write(store, address - behind, from - behind, behind, or_keep);
-    return error;
-}
-
-int pages_prepare(struct store *store, uint64_t address, size_t n)
-{
-    unsigned char bytes[PAGE_BYTES];
-    int error = 0;
-    pthread_rwlock_wrlock(&store->pages_lock);
-    for (size_t part; n > 0 && !error; address += part, n -= part) {
-        uint64_t number = address / PAGE_BYTES;
-        part = in_page(address, n);
-        if (pages_find(store, number) || uncommitted(store, address, part) == part)
-            continue;
-        error = file_read(store, number * PAGE_BYTES, bytes, PAGE_BYTES, NULL);
-        if (!error)
-            error = pages_put(store, number, bytes, false);
-    }
-    pthread_rwlock_unlock(&store->pages_lock);
     return error;
 }

@@ -550,7 +550,7 @@ void pages_clear(struct store *store);
 int pages_apply(struct store *store, uint64_t end);
 
 /* Adds or replaces a page. -ENOMEM; -ENOSPC and other errors of write(2): the limit of pages in memory is
- * reached, and the disk does not take this one; must: a new one goes into memory then. */
+ * reached, and the disk does not take this one; must: it goes into memory then. */
 int pages_put(struct store *store, uint64_t number, const unsigned char *bytes, bool must);
 
 /* The same for a store that is only read, of a page that stands at this place of a journal: if there are many,
@@ -560,14 +560,14 @@ int pages_keep(struct store *store, uint64_t number, const unsigned char *bytes,
                off_t at);
 
 /* changed_pages.c: of pages and file together. Takes pages_lock. or_keep: what cannot be written to the
- * file becomes pages. */
+ * file becomes pages, and all pages that this needs are there before one changes. */
 int pages_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 int pages_write(struct store *store, uint64_t address, const void *bytes, size_t n, bool or_keep);
 bool pages_touch(struct store *store, uint64_t address, uint64_t n);
 
-/* changed_pages.c: of an image: makes the pages that writing there needs, so that it cannot fail; no byte
- * changes. The caller holds `change`. */
-int pages_prepare(struct store *store, uint64_t address, size_t n);
+/* changed_pages.c: makes the pages that writing there needs, so that, of an image, it cannot fail; no byte
+ * changes. The caller holds `change`. must: as for pages_put; those on the disk can be read. */
+int pages_prepare(struct store *store, uint64_t address, size_t n, bool must);
 
 /* journal.c: writes a durable journal of all pages up to new_end, over the one that stands, whose
  * pages are durable by now; it stands from then on. The caller holds `change`. */

@@ -371,7 +371,7 @@ static int allocate_over(const struct room *room, uint64_t n, uint64_t *address)
         return -ENOSPC;
     int error = reserve_cuts(store, start, start + n);
     if (!error)
-        error = pages_prepare(store, start, (size_t)n);
+        error = pages_prepare(store, start, (size_t)n, false);
     if (error)
         return error;
     take(store, start, start + n);

@@ -394,8 +394,9 @@ int store_vector_end(struct store_vector *vector);
 int store_write(struct store *store, uint64_t address, const void *bytes, size_t n);
 
 /* The same for a writer that cannot handle errors: bytes that the file does not take, because the
- * disk is full, stay in memory until store_commit, which tries again and reports it. Still errors are -ENOMEM, -EIO of
- * reading, and of many changed pages: one that was put on the disk cannot be changed there. */
+ * disk is full, stay in memory until store_commit, which tries again and reports it. Still errors are
+ * -ENOMEM and -EIO of reading. Committed bytes on several pages are all read before one changes, so that a structure is
+ * not written in half. */
 int store_write_or_keep(struct store *store, uint64_t address, const void *bytes, size_t n);
 
 /* Space for n > 0 bytes, and giving it back, in whole or in part: what is freed is used again after

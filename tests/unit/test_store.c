@@ -1374,6 +1374,23 @@ static void what_is_not_synced_does_not_fill_the_memory(void **state)
     free(words);
 }
 
+/* A structure that reaches over two pages, of which the second one cannot be read. */
+static void what_cannot_be_kept_whole_is_not_changed(void **state)
+{
+    (void)state;
+    log_quietly();
+    char found[8];
+    uint64_t at = 10 * PAGE - 8;
+    struct store *store = make_before();
+    int fd = open("a", O_RDWR);
+    assert_int_equal(__real_ftruncate64(fd, 10 * PAGE + 100), 0);
+    assert_int_equal(store_write_or_keep(store, at, "0123456789abcdef", 16), -EIO);
+    assert_int_equal(store_read(store, at, found, 8), 0);
+    assert_memory_equal(found, before.bytes + at, 8);
+    close(fd);
+    store_close(store);
+}
+
 /* The only file that this process has open and that has no name. */
 static int open_spilled(void)
 {
@@ -1420,6 +1437,57 @@ static void changes_that_were_put_aside_and_lost_are_not_committed(void **state)
     for (uint64_t at = 0; at < MANY; at += PAGE) {
         assert_int_equal(store_read(store, at, &word, 8), 0);
         assert_int_equal(word, 1);
+    }
+    store_close(store);
+    unlink("many");
+}
+
+#define ENOUGH ((size_t)40 << 20) /* for pages on the disk */
+
+/* Of a structure that reaches over two pages, the disk takes the first one or none. */
+static void what_was_put_aside_and_must_be_kept_is_kept_whole(void **state)
+{
+    (void)state;
+    log_quietly();
+    const uint64_t at[] = {ENOUGH - PAGE - 8, ENOUGH - 5 * PAGE - 8};
+    struct store *store;
+    uint64_t address, word = 1;
+    char found[16];
+    assert_int_equal(store_create("many", true, &store), 0);
+    assert_int_equal(store_allocate(store, ENOUGH, &address), 0);
+    for (uint64_t i = 0; i < ENOUGH; i += PAGE)
+        assert_int_equal(store_write(store, i, &word, 8), 0);
+    assert_int_equal(store_commit(store), 0);
+    for (uint64_t i = 0; i < ENOUGH; i += PAGE)
+        assert_int_equal(store_write(store, i + 8, &word, 8), 0);
+    int fd = open_spilled();
+    if (fd < 0) { /* as above */
+        store_close(store);
+        skip();
+    }
+    close(fd);
+    event_error = ENOSPC;
+    for (int taken = 0; taken < 2; taken++) {
+        atomic_store(&until_event, taken);
+        assert_int_equal(store_write_or_keep(store, at[taken], "0123456789abcdef", 16), 0);
+        assert_true(atomic_load(&until_event) < 0);
+        assert_int_equal(store_read(store, at[taken], found, 16), 0);
+        assert_memory_equal(found, "0123456789abcdef", 16);
+    }
+    for (uint64_t i = 0; i < ENOUGH; i += PAGE) /* all others are where they were */
+        assert_int_equal(store_write(store, i + 16, &word, 8), 0);
+    assert_int_equal(store_commit(store), 0);
+    store_close(store);
+    assert_int_equal(store_open("many", &store), 0);
+    for (int taken = 0; taken < 2; taken++) {
+        assert_int_equal(store_read(store, at[taken], found, 16), 0);
+        assert_memory_equal(found, "0123456789abcdef", 16);
+    }
+    for (uint64_t i = 0; i < ENOUGH; i += PAGE) {
+        uint64_t words[3];
+        assert_int_equal(store_read(store, i, words, sizeof(words)), 0);
+        assert_true(words[0] == 1 || i == at[0] + 8 || i == at[1] + 8);
+        assert_true(words[1] == 1 && words[2] == 1);
     }
     store_close(store);
     unlink("many");
@@ -1762,6 +1830,8 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(what_a_failed_sync_has_lost_is_written_again),
           cmocka_unit_test(what_carrying_out_a_journal_has_lost_is_written_again),
           cmocka_unit_test(what_is_not_synced_does_not_fill_the_memory),
+          cmocka_unit_test(what_cannot_be_kept_whole_is_not_changed),
+          cmocka_unit_test(what_was_put_aside_and_must_be_kept_is_kept_whole),
           cmocka_unit_test(changes_that_were_put_aside_and_lost_are_not_committed),
           cmocka_unit_test(a_new_store_appears_with_its_first_commit),
           cmocka_unit_test(a_file_is_replaced_only_if_that_is_wanted),
