@@ -28,6 +28,9 @@
 #define WRITE_NANOS    2000000
 #define TRUNCATE_NANOS 1000000000
 
+/* From so many changes on for which nobody waits it does not matter any more who has written. */
+#define MANY_CHANGES 256
+
 /* When to invalidate again what the kernel may still be about to clear. */
 static const uint64_t again_nanos[] = {200000, 1000000, 5000000, 30000000, 200000000};
 
@@ -222,8 +225,119 @@ static void forget_looks(const struct job *job)
                          job->answer.inode.frame);
 }
 
-/* The lock must be held. */
-static void append_job(struct notify *notify, struct job *job)
+/* ---- Changes for which nobody waits ---- */
+
+/* Who writes may not have to wait, and workers may wait for long: so those that no worker has yet are merged, into one
+ * that concerns all that both do. It has the place of the first: what waits for one of them is behind it. */
+
+static struct range range_of_both(const struct range *a, const struct range *b)
+{
+    uint64_t offset = a->offset < b->offset ? a->offset : b->offset;
+    uint64_t end_a = a->offset + a->n, end_b = b->offset + b->n;
+    bool has_end = a->n > 0 && b->n > 0;
+    return (struct range){offset, has_end ? (end_a > end_b ? end_a : end_b) - offset : 0};
+}
+
+static void add_change(struct change *change, const struct change *more)
+{
+    bool has_frames = change->first <= change->last;
+    if (more->first <= more->last) {
+        if (!has_frames || more->first < change->first)
+            change->first = more->first;
+        if (!has_frames || more->last > change->last)
+            change->last = more->last;
+    }
+    change->views |= more->views;
+    change->names |= more->names;
+}
+
+/* With that of a truncation it is as of one: recorded as an invalidation (invalidate_own). */
+static void add_own(struct job *job, const struct job *more)
+{
+    if (!more->has_own)
+        return;
+    job->own = job->has_own ? range_of_both(&job->own, &more->own) : more->own;
+    if (!job->has_own || more->answer.kind != ANSWER_WRITTEN)
+        job->answer.kind = more->answer.kind;
+    job->has_own = true;
+}
+
+/* The inode of the writer is invalidated as all others are: the whole of it, as may be needed after a truncation. */
+static void forget_writer(struct job *job)
+{
+    job->writer = 0;
+    job->has_own = false;
+    memset(job->stack, 0, sizeof(job->stack));
+}
+
+static void add_job(struct job *job, struct job *more)
+{
+    if (job->writer != more->writer) {
+        forget_writer(job);
+        forget_writer(more);
+    }
+    add_own(job, more);
+    add_change(&job->change, &more->change);
+    for (size_t i = 0; i < sizeof(job->stack) / sizeof(*job->stack); i++)
+        job->stack[i] = range_of_both(&job->stack[i], &more->stack[i]);
+    job->is_repeated &= more->is_repeated;
+    job->has_others |= more->has_others;
+}
+
+/* Whether it is in the way of nobody: no one waits for its answer, and no worker has it. */
+static bool is_unawaited(const struct job *job)
+{
+    return job->has_change && !job->request && !job->runs;
+}
+
+/* Whether its change is also one of the writer's own inode, if that is to be invalidated: a temporary file that has
+ * become a frame is none of its views. */
+static bool may_forget_writer(const struct job *job)
+{
+    return !job->has_own ||
+           change_concerns(&job->change, job->change.node, inode_unpack(job->writer));
+}
+
+/* The first that can be merged with a job, or NULL. The lock must be held. */
+static struct job *mergeable(const struct notify *notify, const struct job *job)
+{
+    struct job *other, *of_others = NULL;
+    size_t n = 0;
+    DL_FOREACH (notify->jobs, other) {
+        if (other == job || !is_unawaited(other))
+            continue;
+        n++;
+        if (other->change.node != job->change.node || other->is_of_others != job->is_of_others ||
+            other->change.only_attributes != job->change.only_attributes)
+            continue;
+        if (other->writer == job->writer)
+            return other;
+        if (!of_others && may_forget_writer(other) && may_forget_writer(job))
+            of_others = other;
+    }
+    return n < MANY_CHANGES ? NULL : of_others;
+}
+
+/* Merges one that is queued and for which nobody waits: returns which of two is left over, for the caller to destroy
+ * without the lock, or NULL. The lock must be held. */
+static struct job *merge(struct notify *notify, struct job *job)
+{
+    struct job *other = mergeable(notify, job), *at;
+    if (!other)
+        return NULL;
+    for (at = other; at && at != job;)
+        at = at->next;
+    struct job *first = at ? other : job, *second = at ? job : other;
+    add_job(first, second);
+    DL_DELETE(notify->jobs, second);
+    return second;
+}
+
+/* ---- Queueing ---- */
+
+/* Returns what is left over for the caller to destroy without the lock, or NULL: the same may be done already by what
+ * was queued before. The lock must be held. */
+static struct job *append_job(struct notify *notify, struct job *job)
 {
     job->deadline = clock_in(is_close(job) ? CLOSE_NANOS : ANSWER_NANOS);
     job->latest = job->deadline;
@@ -232,17 +346,18 @@ static void append_job(struct notify *notify, struct job *job)
         pthread_cond_signal(&notify->wanted);
     if (job->request)
         pthread_cond_signal(&notify->changed);
+    return is_unawaited(job) ? merge(notify, job) : NULL;
 }
 
 static void append_unless_ended(struct notify *notify, struct job *job)
 {
+    struct job *left = job;
     pthread_mutex_lock(&notify->lock);
-    bool has_ended = notify->has_ended; /* no thread would take it */
-    if (!has_ended)
-        append_job(notify, job);
+    if (!notify->has_ended) /* then no thread would take it */
+        left = append_job(notify, job);
     pthread_mutex_unlock(&notify->lock);
-    if (has_ended)
-        destroy_job(notify, job);
+    if (left)
+        destroy_job(notify, left);
 }
 
 /* Whether delaying a writer until its change is made known could deadlock: another writer is
@@ -302,13 +417,13 @@ static void append_others(struct notify *notify, const struct change *change)
     struct job *job = new_change_job(notify, change, true);
     if (!job)
         return;
+    struct job *left = job;
     pthread_mutex_lock(&notify->lock);
-    bool is_needed = !notify->has_ended && !are_others_queued(notify, change);
-    if (is_needed)
-        append_job(notify, job);
+    if (!notify->has_ended && !are_others_queued(notify, change))
+        left = append_job(notify, job);
     pthread_mutex_unlock(&notify->lock);
-    if (!is_needed)
-        destroy_job(notify, job);
+    if (left)
+        destroy_job(notify, left);
 }
 
 void notify_change(struct notify *notify, const struct change *change, uint64_t writer,
@@ -332,6 +447,7 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
         job->own = has_own ? own : (struct range){0};
         if (answer)
             job->answer = *answer;
+        struct job *left = job;
         pthread_mutex_lock(&notify->lock);
         bool has_ended = notify->has_ended; /* no thread would take it */
         if (!has_ended && request &&
@@ -340,10 +456,10 @@ void notify_change(struct notify *notify, const struct change *change, uint64_t 
             request = NULL;
         }
         if (!has_ended)
-            append_job(notify, job);
+            left = append_job(notify, job);
         pthread_mutex_unlock(&notify->lock);
-        if (has_ended)
-            destroy_job(notify, job);
+        if (left)
+            destroy_job(notify, left);
     }
     if (request && !may)
         (void)may_answer(change, request, answer, true);
@@ -379,6 +495,20 @@ static int compare_deadlines(const struct job *a, const struct job *b)
     return compare_times(&a->deadline, &b->deadline);
 }
 
+/* What is left over the guard destroys. The lock must be held. */
+static void take_later(struct notify *notify)
+{
+    struct job *later, *left;
+    while ((later = notify->later) && (notify->is_ending || clock_has_come(&later->deadline))) {
+        DL_DELETE(notify->later, later);
+        left = append_job(notify, later);
+        if (!left)
+            continue;
+        DL_APPEND(notify->done, left);
+        pthread_cond_signal(&notify->changed);
+    }
+}
+
 void notify_again(struct notify *notify, const struct change *change)
 {
     struct job *jobs = NULL, *job, *next;
@@ -391,6 +521,7 @@ void notify_again(struct notify *notify, const struct change *change)
     if (!jobs)
         return;
     pthread_mutex_lock(&notify->lock);
+    take_later(notify); /* there may be no worker that has time for it */
     DL_FOREACH_SAFE (jobs, job, next) {
         DL_DELETE(jobs, job);
         DL_INSERT_INORDER(notify->later, job, compare_deadlines);
@@ -418,7 +549,7 @@ void notify_answer(struct notify *notify, fuse_req_t request, const struct answe
         pthread_mutex_lock(&notify->lock);
         bool waits = waits_for_any(notify, answer);
         if (waits)
-            append_job(notify, job);
+            (void)append_job(notify, job); /* no change */
         pthread_mutex_unlock(&notify->lock);
         if (waits)
             return;
@@ -489,16 +620,6 @@ static struct job *free_job(const struct notify *notify)
             return job;
     }
     return NULL;
-}
-
-/* The lock must be held. */
-static void take_later(struct notify *notify)
-{
-    struct job *later;
-    while ((later = notify->later) && (notify->is_ending || clock_has_come(&later->deadline))) {
-        DL_DELETE(notify->later, later);
-        append_job(notify, later);
-    }
 }
 
 static void *work(void *data);
@@ -573,17 +694,17 @@ static void wait_for_others(struct notify *notify, struct job *job)
     pthread_cond_signal(&notify->changed);
 }
 
-/* Those that wait for no more. The lock must be held. */
+/* Those that wait for no more: none that is behind a change of its own dataset. The lock must be held. */
 static void end_waiting(struct notify *notify)
 {
     struct job *job, *next;
-    bool has_own = false, has_others = false;
+    bool has_others = false;
     DL_FOREACH_SAFE (notify->jobs, job, next) {
-        if (job->has_change && job->is_of_others)
+        if (job->has_change && !job->is_of_others)
+            return;
+        if (job->has_change)
             has_others = true;
-        else if (job->has_change)
-            has_own = true;
-        else if (!has_own && (!has_others || job->answer.is_of_own))
+        else if (!has_others || job->answer.is_of_own)
             set_done(notify, job);
     }
 }
@@ -703,12 +824,33 @@ static void tell_again(struct notify *notify, const struct change *change)
     append_unless_ended(notify, job);
 }
 
+/* One whose deadline has come. The lock must be held; it is dropped meanwhile. */
+static void answer_late(struct notify *notify, struct job *job)
+{
+    struct answer answer = job->answer;
+    struct change change = job->change; /* its node is held until we destroy the job */
+    bool is_told = may_answer(&change, job->request, &answer, false);
+    if (!is_told)
+        (void)may_answer(&change, job->request, &answer, true);
+    fuse_req_t request = take_request(job);
+    struct job *left = is_unawaited(job) ? merge(notify, job) : NULL;
+    if (!job->has_change)
+        set_done(notify, job);
+    pthread_mutex_unlock(&notify->lock);
+    if (!is_told)
+        tell_again(notify, &change);
+    answer_now(request, &answer);
+    if (left)
+        destroy_job(notify, left);
+    pthread_mutex_lock(&notify->lock);
+}
+
 static void *guard(void *data)
 {
     struct notify *notify = data;
     pthread_mutex_lock(&notify->lock);
     while (!notify->has_ended || notify->done) {
-        struct job *job = first_awaited(notify);
+        struct job *job = notify->done ? NULL : first_awaited(notify);
         if (notify->done) {
             end_done(notify);
         } else if (!job) {
@@ -717,16 +859,7 @@ static void *guard(void *data)
             struct timespec deadline = job->deadline; /* the job may go meanwhile */
             pthread_cond_timedwait(&notify->changed, &notify->lock, &deadline);
         } else {
-            struct answer answer = job->answer;
-            bool is_told = may_answer(&job->change, job->request, &answer, false);
-            if (!is_told)
-                (void)may_answer(&job->change, job->request, &answer, true);
-            fuse_req_t request = take_request(job);
-            pthread_mutex_unlock(&notify->lock);
-            if (!is_told)
-                tell_again(notify, &job->change);
-            answer_now(request, &answer);
-            pthread_mutex_lock(&notify->lock);
+            answer_late(notify, job);
         }
     }
     pthread_mutex_unlock(&notify->lock);

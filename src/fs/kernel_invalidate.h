@@ -32,6 +32,9 @@
  *   - No answer is delayed longer than a second, that of a truncation two, that of such a close
  *     twenty, of which one is for other datasets each time that it is told, whatever the disk of a reader that
  *     holds pages, or a future kernel, does. What is still queued then follows.
+ *   - Changes that nobody waits for any more, and no worker has yet, are merged: those of one dataset or group and one
+ *     writer; when there are very many, whoever has written, whose inode is then invalidated, too. So the queue has
+ *     no more than those, and one for each request that the kernel waits for.
  *   - Without memory for its place in the queue a request is answered at once, and the kernel is not
  *     told of the change.
  *

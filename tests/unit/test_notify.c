@@ -2,11 +2,17 @@
  * else happens in it, also when the last who holds a node is one of its changes. */
 #include "diamond.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include "common/clock.h"
 
 #include "fs/fuse.h"
 #include "fs/inode.h"
@@ -16,11 +22,13 @@
 
 #define LEVELS   15  /* of a diamond of hard links: more paths than are kept */
 #define DATASETS 600 /* more than stay open */
+#define FRAMES   100000
+#define WORKERS  32 /* that invalidate, at most */
 
 struct mounted {
     struct sfs_file *file;
     struct nodes *nodes;
-    int ends[2]; /* of a pipe: the connection, from which nothing comes */
+    int ends[2]; /* of the connection: ours, and what stands for the kernel */
     struct fuse_session *session;
     struct notify *notify;
 };
@@ -42,25 +50,54 @@ static void make_datasets(struct sfs_file *file)
     assert_int_equal(sfs_flush(file), 0);
 }
 
+static void make_stack(struct sfs_file *file)
+{
+    struct sfs_dataset_create create = {
+        .rank = 3, .dims = {FRAMES, 2, 2}, .max_dims = {FRAMES, 2, 2}, .chunk_dims = {64, 2, 2}};
+    struct sfs_dataset *dataset;
+    void *type;
+    assert_int_equal(sfs_type_encode("uint8", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, "/stack", &create, &dataset), 0);
+    sfs_dataset_close(dataset);
+    free(type);
+}
+
+static void begin_with(struct mounted *mounted, const char *path, bool with_datasets,
+                       const struct fuse_lowlevel_ops *ops)
+{
+    struct sfs_options options = {.writable = true, .workers = 1};
+    char name[] = "test", *arguments[] = {name, NULL}, connection[32];
+    struct fuse_args args = FUSE_ARGS_INIT(1, arguments);
+    make_diamond(path, LEVELS);
+    assert_int_equal(sfs_open(path, &options, &mounted->file), 0);
+    (with_datasets ? make_datasets : make_stack)(mounted->file);
+    assert_int_equal(nodes_create(mounted->file, false, -1, &mounted->nodes), 0);
+    mounted->session = fuse_session_new(&args, ops, sizeof(*ops), NULL);
+    fuse_opt_free_args(&args);
+    assert_non_null(mounted->session);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, mounted->ends), 0);
+    snprintf(connection, sizeof(connection), "/dev/fd/%d", mounted->ends[0]);
+    assert_int_equal(fuse_session_mount(mounted->session, connection), 0);
+    assert_int_equal(notify_create(mounted->nodes, NULL, mounted->session, NULL, &mounted->notify),
+                     0);
+}
+
 static struct mounted begin(void)
 {
     static const struct fuse_lowlevel_ops nothing;
-    struct sfs_options options = {.writable = true, .workers = 1};
     struct mounted mounted;
-    char name[] = "test", *arguments[] = {name, NULL}, connection[32];
-    struct fuse_args args = FUSE_ARGS_INIT(1, arguments);
-    make_diamond("notify.h5", LEVELS);
-    assert_int_equal(sfs_open("notify.h5", &options, &mounted.file), 0);
-    make_datasets(mounted.file);
-    assert_int_equal(nodes_create(mounted.file, false, -1, &mounted.nodes), 0);
-    mounted.session = fuse_session_new(&args, &nothing, sizeof(nothing), NULL);
-    fuse_opt_free_args(&args);
-    assert_non_null(mounted.session);
-    assert_int_equal(pipe2(mounted.ends, O_CLOEXEC), 0);
-    snprintf(connection, sizeof(connection), "/dev/fd/%d", mounted.ends[0]);
-    assert_int_equal(fuse_session_mount(mounted.session, connection), 0);
-    assert_int_equal(notify_create(mounted.nodes, NULL, mounted.session, NULL, &mounted.notify), 0);
+    begin_with(&mounted, "notify.h5", true, &nothing);
     return mounted;
+}
+
+/* The invalidations have ended. */
+static void end(struct mounted *mounted)
+{
+    nodes_destroy(mounted->nodes);
+    assert_int_equal(sfs_close(mounted->file), 0);
+    fuse_session_destroy(mounted->session); /* with its end of the connection */
+    close(mounted->ends[1]);
 }
 
 /* As the kernel looks up. */
@@ -144,10 +181,7 @@ static void what_goes_with_a_change_is_flushed(void **state)
     assert_int_equal(nodes_count(mounted.nodes), in_use + NODES_UNHELD - 1);
     assert_int_equal(encoded(&mounted), before + 1);
     assert_int_equal(log_errors(), errors);
-    nodes_destroy(mounted.nodes);
-    assert_int_equal(sfs_close(mounted.file), 0);
-    fuse_session_destroy(mounted.session); /* with its end of the pipe */
-    close(mounted.ends[1]);
+    end(&mounted);
 }
 
 /* What was read before a change is answered for the kernel to keep it for no time, however long reading took: nobody
@@ -178,6 +212,172 @@ static void what_was_read_before_a_change_is_old(void **state)
     known_destroy(known);
 }
 
+/* ---- Changes for which nobody waits ---- */
+
+struct asked {
+    struct mounted mounted;
+    const struct node *node;
+    uint64_t unique;
+    struct change change;      /* of the WRITE that is under way */
+    bool *raw_told, *npy_told; /* by frame: the kernel was told to forget it */
+    unsigned stacks_told;      /* bits: as a whole */
+};
+
+/* Wherever it is on the way. */
+static struct asked *asked;
+
+static uint64_t view_of(uint64_t frame, enum view_kind kind)
+{
+    return inode_pack((struct inode){asked->node->number, frame, ENTRY_VIEW + kind});
+}
+
+static void tell_of_write(fuse_req_t request, fuse_ino_t number, const char *bytes, size_t n,
+                          off_t offset, struct fuse_file_info *info)
+{
+    (void)bytes, (void)offset, (void)info;
+    const struct answer answer = {.kind = ANSWER_WRITTEN, .written = n};
+    notify_change(asked->mounted.notify, &asked->change, number, request, &answer);
+}
+
+/* As the kernel has it. */
+static void ask(uint32_t opcode, uint64_t number, const void *what, uint32_t n)
+{
+    unsigned char message[256] = {0};
+    struct fuse_in_header header = {
+        .len = sizeof(header) + n, .opcode = opcode, .unique = ++asked->unique, .nodeid = number};
+    memcpy(message, &header, sizeof(header));
+    memcpy(message + sizeof(header), what, n);
+    const struct fuse_buf buffer = {.size = header.len, .mem = message};
+    fuse_session_process_buf(asked->mounted.session, &buffer);
+}
+
+static void note_told(const struct fuse_notify_inval_inode_out *told)
+{
+    struct inode inode = inode_unpack(told->ino);
+    if (inode.node != asked->node->number || !inode_is_view(inode))
+        return;
+    enum view_kind kind = inode_view(inode);
+    if (kind == VIEW_RAW || kind == VIEW_NPY)
+        (kind == VIEW_RAW ? asked->raw_told : asked->npy_told)[inode.frame] = true;
+    else if (told->off == 0 && told->len <= 0)
+        asked->stacks_told |= 1u << kind;
+}
+
+/* Takes what comes to the kernel, until a request is answered; false: not within so many milliseconds. */
+static bool take_answer(uint64_t unique, int millis)
+{
+    union {
+        struct {
+            struct fuse_out_header header;
+            struct fuse_notify_inval_inode_out told;
+        } notice;
+        unsigned char room[4096];
+    } message;
+    struct pollfd poller = {.fd = asked->mounted.ends[1], .events = POLLIN};
+    while (poll(&poller, 1, millis) > 0 && recv(poller.fd, &message, sizeof(message), 0) > 0) {
+        if (message.notice.header.unique == unique && unique > 0)
+            return true;
+        if (message.notice.header.unique == 0)
+            note_told(&message.notice.told);
+    }
+    return false;
+}
+
+/* Writes what concerns frames; whether that is answered at once. */
+static bool write_frames(uint64_t writer, uint64_t first, uint64_t last)
+{
+    struct {
+        struct fuse_write_in in;
+        unsigned char byte;
+    } what = {.in.size = 1};
+    asked->change = change_of_frames(asked->node, first, last);
+    ask(FUSE_WRITE, writer, &what, sizeof(what.in) + 1);
+    return take_answer(asked->unique, 0);
+}
+
+static void begin_asking(struct asked *made)
+{
+    static const struct fuse_lowlevel_ops ops = {.write = tell_of_write};
+    const struct fuse_init_in init = {.major = FUSE_KERNEL_VERSION, .minor = 31};
+    asked = made;
+    made->raw_told = calloc(FRAMES, sizeof(bool));
+    made->npy_told = calloc(FRAMES, sizeof(bool));
+    assert_true(made->raw_told && made->npy_told);
+    begin_with(&made->mounted, "asked.h5", false, &ops);
+    made->node = look_up(&made->mounted, node_get(made->mounted.nodes, 0), "stack");
+    ask(FUSE_INIT, 0, &init, 24); /* without what later versions have */
+    assert_true(take_answer(made->unique, 1000));
+}
+
+static void end_asking(void)
+{
+    notify_destroy(asked->mounted.notify);
+    free(asked->raw_told);
+    free(asked->npy_told);
+    end(&asked->mounted);
+}
+
+static size_t count_threads(void)
+{
+    size_t n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    while (readdir(tasks))
+        n++;
+    closedir(tasks);
+    return n;
+}
+
+/* Each with something of its own that it cannot make known. */
+static void occupy_workers(void)
+{
+    size_t most = count_threads() + WORKERS - 1;
+    for (uint64_t i = 0; i < WORKERS + 8; i++)
+        assert_false(write_frames(view_of(i, VIEW_RAW), i, i));
+    while (count_threads() < most)
+        usleep(10000);
+    usleep(500000); /* and the last one has a change, too */
+}
+
+/* While others wait, and nobody can make it known. */
+static void write_often(bool by_many)
+{
+    size_t before = memory_in_use();
+    for (uint64_t i = 0; i < FRAMES; i++) {
+        uint64_t frame = by_many ? i : i % 2;
+        bool at_once = write_frames(view_of(frame, VIEW_NPY), by_many ? i : 0, by_many ? i : 1);
+        assert_true(at_once || take_answer(asked->unique, 20000));
+    }
+    size_t now = memory_in_use();
+    assert_in_range(now > before ? now - before : 0, 0, 1 << 20);
+}
+
+/* While all who invalidate wait for the kernel, writers do not where they could wait for each other. What they change
+ * is kept all the same, in little memory, and the kernel is told of all of it. */
+static void changes_for_which_nobody_waits_are_few(void **state)
+{
+    (void)state;
+    struct asked made = {0};
+    struct look look;
+    begin_asking(&made);
+    for (uint64_t frame = 0; frame < FRAMES; frame += FRAMES / 10)
+        for (enum view_kind kind = VIEW_RAW; kind <= VIEW_NPY; kind++)
+            notify_known(made.mounted.notify, inode_unpack(view_of(frame, kind)));
+    notify_known(made.mounted.notify, inode_unpack(view_of(0, VIEW_STACK_NPY)));
+    notify_begin_look(made.mounted.notify, &look);
+    notify_begin_answer(made.mounted.notify, &look); /* which all wait for */
+    occupy_workers();
+    assert_true(write_frames(view_of(0, VIEW_STACK_RAW), 0, FRAMES - 1));
+    write_often(false);
+    write_often(true);
+    notify_end_answer(made.mounted.notify, &look);
+    (void)take_answer(0, 1000); /* all that comes */
+    for (uint64_t frame = 0; frame < FRAMES; frame += FRAMES / 10)
+        assert_true(made.raw_told[frame] && made.npy_told[frame]);
+    assert_true(made.stacks_told >> VIEW_STACK_NPY & 1);
+    end_asking();
+}
+
 static int quiet(void **state)
 {
     (void)state;
@@ -186,4 +386,5 @@ static int quiet(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(what_was_read_before_a_change_is_old),
-          cmocka_unit_test_setup(what_goes_with_a_change_is_flushed, quiet))
+          cmocka_unit_test_setup(what_goes_with_a_change_is_flushed, quiet),
+          cmocka_unit_test_setup(changes_for_which_nobody_waits_are_few, quiet))
