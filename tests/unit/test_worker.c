@@ -10,6 +10,7 @@
 #include <linux/futex.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -30,12 +31,14 @@
 #include "common/descriptors.h"
 #include "common/hash.h"
 #include "common/log.h"
+#include "common/machine_memory.h"
 #include "common/process_status.h"
 #include "common/sanitized.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
 #include "hdf5/worker/client_private.h"
 #include "hdf5/worker/confine.h"
+#include "hdf5/worker/large_messages.h"
 #include "hdf5/worker/remote_private.h"
 #include "hdf5/worker/zygote.h"
 #include "store/store.h"
@@ -2086,6 +2089,92 @@ static bool says_yes(void *context)
     return true;
 }
 
+#define MOST_HOLDERS 3 /* of a little more than 64 MiB, each with what is made of it, in 1 GiB */
+
+/* One who does not give back what he was told before he may. */
+struct holder {
+    bool is_unwanted;
+    int error;
+    sem_t has, may_end;
+};
+
+static void wait_for(sem_t *semaphore)
+{
+    while (sem_wait(semaphore) < 0)
+        ;
+}
+
+static void *hold_large(void *context)
+{
+    struct holder *holder = context;
+    struct store *store = a_store();
+    struct client *client;
+    struct wire request;
+    struct cursor results;
+    int error = client_create(store, PATIENT, &client);
+    assert_int_equal(error, 0);
+    client_request(&request, WORKER_OBJECT_TYPE);
+    wire_uint(&request, SAYS_64_MIB);
+    if (holder->is_unwanted)
+        sfs_set_interrupt(says_yes, NULL);
+    client_lock(client);
+    holder->error = client_ask(client, WORKER_OBJECT_TYPE, SAYS_64_MIB, &request, &results);
+    if (!holder->is_unwanted) {
+        sem_post(&holder->has);
+        wait_for(&holder->may_end);
+    }
+    client_unlock(client);
+    sfs_set_interrupt(NULL, NULL);
+    wire_free(&request);
+    client_destroy(client);
+    store_close(store);
+    return NULL;
+}
+
+static void start_holder(struct holder *holder, pthread_t *thread, bool is_unwanted)
+{
+    *holder = (struct holder){.is_unwanted = is_unwanted, .error = 1};
+    assert_int_equal(sem_init(&holder->has, 0, 0), 0);
+    assert_int_equal(sem_init(&holder->may_end, 0, 0), 0);
+    start_thread(thread, hold_large, holder);
+}
+
+static void end_holder(struct holder *holder, pthread_t thread)
+{
+    sem_post(&holder->may_end);
+    pthread_join(thread, NULL);
+    sem_destroy(&holder->has);
+    sem_destroy(&holder->may_end);
+}
+
+/* Of many files at the same time: they wait for each other, unless nobody waits for the answer any more. */
+static void test_large_messages_of_many_wait_for_each_other(void **state)
+{
+    (void)state;
+    pthread_t threads[MOST_HOLDERS + 2];
+    struct holder holders[MOST_HOLDERS + 2];
+    unsigned errors = log_errors(), n = 0;
+    uint64_t fit = machine_memory() / 4 / ((uint64_t)LARGE_TIMES * 65 << 20), begun = clock_now();
+    fit = fit < 1 ? 1 : fit < MOST_HOLDERS ? fit : MOST_HOLDERS;
+    for (; n < fit; n++) {
+        start_holder(&holders[n], &threads[n], false);
+        wait_for(&holders[n].has);
+    }
+    start_holder(&holders[n], &threads[n], false);
+    usleep((useconds_t)((clock_now() - begun) / 1000) +
+           500000); /* in which all others have got it */
+    bool waits = sem_trywait(&holders[n].has) < 0;
+    start_holder(&holders[n + 1], &threads[n + 1], true);
+    end_holder(&holders[n + 1], threads[n + 1]);
+    for (unsigned i = 0; i <= n; i++)
+        end_holder(&holders[i], threads[i]);
+    assert_true(waits);
+    assert_int_equal(holders[n + 1].error, -EINTR);
+    for (unsigned i = 0; i <= n; i++)
+        assert_int_equal(holders[i].error, 0);
+    assert_int_equal(log_errors(), errors);
+}
+
 /* What is asked, and of what; where it is answered all the same whatever comes of it is freed. */
 typedef int (*call_of_remote)(struct remote *remote);
 
@@ -2281,6 +2370,7 @@ static int all_tests(void)
         cmocka_unit_test(test_texts_that_nobody_asks_for_are_not_all_kept),
         cmocka_unit_test(test_one_that_forgets_is_to_blame),
         cmocka_unit_test(test_one_that_is_slow_and_dies_is_ended),
+        cmocka_unit_test(test_large_messages_of_many_wait_for_each_other),
         cmocka_unit_test(test_waiting_for_others),
         cmocka_unit_test(test_calls_that_nobody_waits_for_are_given_up),
     };

@@ -164,6 +164,9 @@ int channel_receive_asking(int socket, enum message_kind *kind, struct wire *wir
     if (header.kind >= MESSAGE_KINDS || header.n > most)
         return -EPROTO;
     *kind = (enum message_kind)header.kind;
+    error = wait->make_room ? wait->make_room(wait->context, *kind, (size_t)header.n) : 0;
+    if (error)
+        return error;
     void *to = wire_room(wire, (size_t)header.n);
     return to ? receive_bytes(socket, to, (size_t)header.n, wait) : -ENOMEM;
 }

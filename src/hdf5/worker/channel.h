@@ -102,6 +102,8 @@ struct channel_wait {
     const uint64_t *until;
     int (*ask)(void *context);
     void *context;
+    /* Before there is memory for a message that is received; its error ends it, too. NULL: it is not called. */
+    int (*make_room)(void *context, enum message_kind kind, size_t n);
 };
 int channel_send_asking(int socket, enum message_kind kind, const struct wire *wire,
                         const struct channel_wait *wait);

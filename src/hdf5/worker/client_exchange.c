@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "hdf5/private.h"
 #include "hdf5/worker/client_private.h"
+#include "hdf5/worker/large_messages.h"
 #include "store/store.h"
 
 #define MOST_LINES                                                                                 \
@@ -142,13 +143,38 @@ static int ask_whether_to_wait(void *context)
 
 int client_send(struct client *client, enum message_kind kind, const struct wire *wire)
 {
-    const struct channel_wait wait = {&client->until, ask_whether_to_wait, client};
+    const struct channel_wait wait = {&client->until, ask_whether_to_wait, client, NULL};
     return channel_send_asking(client->socket, kind, wire, &wait);
+}
+
+void client_free_large(struct client *client)
+{
+    if (client->in.room > CLIENT_MOST_KEPT)
+        wire_free(&client->in);
+    large_give_back(client->large);
+    client->large = 0;
+}
+
+/* Who has a reply waits for nothing before it is taken, so there will be room for the next one, and waiting for that is
+ * not its fault. What others do with another message may wait for us: that ends in the time of the call. */
+static int make_room(void *context, enum message_kind kind, size_t n)
+{
+    struct client *client = context;
+    bool is_reply = kind == MESSAGE_REPLY;
+    client_free_large(client);
+    if (n <= CLIENT_MOST_KEPT)
+        return 0;
+    uint64_t begun = clock_now();
+    int error = large_take(LARGE_TIMES * n, is_reply ? UINT64_MAX : client->until,
+                           ask_whether_to_wait, client);
+    client->large = error ? 0 : LARGE_TIMES * n;
+    client->until += is_reply ? clock_now() - begun : 0;
+    return error;
 }
 
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost)
 {
-    const struct channel_wait wait = {&client->until, ask_whether_to_wait, client};
+    const struct channel_wait wait = {&client->until, ask_whether_to_wait, client, make_room};
     enum message_kind kind = MESSAGE_LOG;
     int error = 0;
     *is_lost = true;

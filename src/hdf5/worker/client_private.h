@@ -59,6 +59,7 @@ struct client {
     uint64_t moved_most;                     /* bytes that still give a call more time */
     struct strike *strikes;
     struct wire in, out;
+    size_t large; /* bytes that were taken for what is in `in` (large_messages.h) */
     /* Of a call whose reply was not waited for: */
     bool is_owed;
     enum worker_call owed_call;
@@ -174,6 +175,9 @@ int client_exchange(struct client *client, enum worker_call call, const struct w
 /* The halves of it, of a call whose reply is not waited for. The worker is to be ended after -EINTR of either. */
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request);
 int client_receive_reply(struct client *client, struct cursor *results, bool *is_lost);
+
+/* Forgets a message that was received, if it is large. */
+void client_free_large(struct client *client);
 
 /* A message of the call that is under way. Errors of channel_send, and -EINTR as above: one that does not listen is
  * waited for no longer than one that does not answer. */

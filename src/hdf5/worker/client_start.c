@@ -53,8 +53,7 @@ bool client_try_lock(struct client *client)
 /* Nobody looks at messages any more. */
 void client_unlock(struct client *client)
 {
-    if (client->in.room > CLIENT_MOST_KEPT)
-        wire_free(&client->in);
+    client_free_large(client);
     if (client->out.room > CLIENT_MOST_KEPT)
         wire_free(&client->out);
     pthread_mutex_unlock(&client->lock);
@@ -79,7 +78,7 @@ void client_destroy(struct client *client)
         free(strike);
     }
     transaction_destroy(client->transaction);
-    wire_free(&client->in);
+    wire_free(&client->in); /* a large one is forgotten already */
     wire_free(&client->out);
     pthread_mutex_destroy(&client->lock);
     free(client);

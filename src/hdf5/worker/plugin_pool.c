@@ -120,7 +120,7 @@ int plugin_exchange(struct plugin_process *process, const struct wire *request, 
 {
     enum message_kind kind;
     uint64_t number, until = clock_now() + plugins.timeout;
-    const struct channel_wait wait = {&until, may_end ? ask_whether_to_wait : NULL, NULL};
+    const struct channel_wait wait = {&until, may_end ? ask_whether_to_wait : NULL, NULL, NULL};
     int error = channel_send_asking(process->socket, MESSAGE_CALL, request, &wait);
     if (!error)
         error = channel_receive_asking(process->socket, &kind, &process->in, MOST_REPLY, &wait);
