@@ -149,6 +149,21 @@ def check_forgotten(mount, found):
         assert not knows(worker, SECRET)
 
 
+def score(pid):
+    """How soon the kernel ends it for want of memory."""
+    return int(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+def test_the_kernel_ends_it_before_others_for_want_of_memory(mounts, path, mode):
+    """But not the process that makes another one, without which the file could not be written any more."""
+    mount = mounts(path, mode)
+    check_others(mount)
+    worker, = workers(mount)
+    own = score(mount.process.pid)
+    assert score(worker) == min(own + 500, 1000)
+    assert {score(zygote) for zygote in children(mount.process.pid)} == {own}
+
+
 def test_it_may_do_nothing(mounts, path, mode):
     mount = mounts(path, mode, "hdf5_memory=700M", environment={"SPARSEFS_SECRET": SECRET})
     check_others(mount)

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -21,6 +22,12 @@
 
 #define CONTROL 3 /* the descriptor that it hears us by */
 #define WORK    4 /* that of a worker */
+#define OWN     5 /* how soon the zygote is ended for want of memory; closed in a worker */
+
+/* Thousandths of the machine's memory that a worker counts as having more than it has, when the kernel looks for a
+ * process to end for want of memory: it is missed less than the program, and than most others. */
+#define SOONER    500
+#define MOST_SOON 1000
 
 #define END_MILLIS   1000        /* that a zygote has to end by itself */
 #define ANSWER_NANOS 10000000000 /* that it has to answer, and a worker to end that was killed */
@@ -87,12 +94,36 @@ static void become_worker(const struct zygote *zygote, const struct life *life, 
 {
     prctl(PR_SET_NAME, zygote->worker_name);
     let_faults_through();
+    (void)close(OWN); /* it is not always there */
     bool is_ready = (socket == WORK || dup2(socket, WORK) == WORK) && close(CONTROL) == 0;
     if (is_ready && !zygote->is_open && !confine_worker(life->memory))
         _exit(UNCONFINED);
     if (is_ready)
         life->work(WORK);
     _exit(is_ready ? 0 : 1);
+}
+
+/* In a zygote: how soon it is ended itself, and its workers are, as text. */
+static char as_before[24], sooner[24];
+
+/* Whose file this is nobody may write any more who is not dumpable: so it is opened before, and what workers are to
+ * have the zygote has as they are forked. */
+static void find_own(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+    int kept = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, OWN) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (kept < 0 || read(kept, as_before, sizeof(as_before) - 1) <= 0)
+        return;
+    long score = strtol(as_before, NULL, 10) + SOONER;
+    snprintf(sooner, sizeof(sooner), "%ld", score < MOST_SOON ? score : MOST_SOON);
+}
+
+static void set_own(const char *score)
+{
+    if (*score && pwrite(OWN, score, strlen(score), 0) < 0)
+        return; /* then nobody is ended sooner */
 }
 
 /* In a zygote: its workers. Of one for which there is no memory only the kernel knows. */
@@ -123,9 +154,11 @@ static void forget(pid_t pid)
 
 static struct answer fork_one(const struct zygote *zygote, const struct life *life, int socket)
 {
+    set_own(sooner);
     pid_t pid = socket < 0 ? -1 : fork();
     if (pid == 0)
         become_worker(zygote, life, socket);
+    set_own(as_before);
     if (pid > 0)
         remember(pid);
     struct answer answer = {.error = pid > 0 ? 0 : socket < 0 ? -EPROTO : -errno, .pid = pid};
@@ -176,6 +209,7 @@ static void run_zygote(struct zygote *zygote, const struct life *life, int socke
     signal(SIGCHLD, SIG_DFL);
     if (!keep_only(socket))
         _exit(1);
+    find_own();
     setsid();
     prctl(PR_SET_NAME, zygote->name);
     if (!zygote->is_open)
