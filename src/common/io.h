@@ -30,8 +30,8 @@ int io_rename_at(int folder, const char *name, int to_folder, const char *to);
  * openat2(2). */
 int io_open_at(int folder, const char *name, int flags);
 
-/* Opens a regular file by its path: links are followed, and anything else, which open(2) might wait for or set going, is
- * not opened: -EINVAL. A descriptor; errors of open(2). */
+/* Opens a regular file by its path: links are followed, and anything else, which open(2) might wait for or set going,
+ * is not opened: -EINVAL. A descriptor; errors of open(2). */
 int io_open_regular(const char *path, int flags);
 
 /* What was opened with O_PATH. Errors of open(2). */
