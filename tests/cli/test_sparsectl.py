@@ -1161,7 +1161,8 @@ def test_nobody_else_sees_what_filters_are_tried_on(tmp_path, options):
     assert (result.returncode, result.stderr) == (DONE, "")
     removed = [line.split() for line in (tmp_path / "seen").read_text().splitlines()]
     assert [modes for name, *modes in removed if "sparse.h5" not in name] == [["700", "600"]], removed
-    assert {path.name for path in common.iterdir()} == {"sparsectl.h5", "sample.h5"} and not list(theirs.iterdir())
+    assert {path.name for path in common.iterdir()} == {"sparsectl.h5", "sample.h5"}
+    assert not list(theirs.iterdir())
     assert (common / "sample.h5").read_bytes() == b"theirs"
 
 
@@ -1175,7 +1176,8 @@ long sysconf(int name)
 
 
 def test_export_on_unknown_processors(tmp_path):
-    """The system does not say how many there are: then one is assumed. The chunks are many more than there may be threads."""
+    """The system does not say how many there are: then one is assumed. The chunks are many more than there may be
+    threads."""
     frames = scattered((400, 8, 8))
     make(tmp_path / "dense.h5", d=(frames, {"chunks": (1, 8, 8)}))
     done("import", tmp_path / "dense.h5", tmp_path / "sparse.h5", "--chunk", "1,8,8")
@@ -1187,7 +1189,8 @@ def test_export_on_unknown_processors(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["info {}", "check {}", "recover {}", "import {} new.h5", "import dense.h5 {}",
-                                     "export {} new.h5", "export sparse.h5 {}", "repack {} new.h5", "repack sparse.h5 {}"])
+                                     "export {} new.h5", "export sparse.h5 {}", "repack {} new.h5",
+                                     "repack sparse.h5 {}"])
 def test_what_is_no_file_is_not_opened(tmp_path, command):
     """A stranger's link may lead to a device, which opening alone sets going. Who writes to a pipe waits until it is
     opened."""
