@@ -95,6 +95,19 @@ int io_open_again(int fd, int flags)
     return again < 0 ? -errno : again;
 }
 
+/* -ENOENT: the path leads to something else now. */
+static int open_if_same(const char *path, int flags, const struct stat *known)
+{
+    struct stat st;
+    int fd = TEMP_FAILURE_RETRY(open(path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    int error = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
+    if (!error && (st.st_dev != known->st_dev || st.st_ino != known->st_ino))
+        error = -ENOENT;
+    if (error && fd >= 0)
+        close(fd);
+    return error ? error : fd;
+}
+
 int io_open_regular(const char *path, int flags)
 {
     struct stat st;
@@ -106,6 +119,8 @@ int io_open_regular(const char *path, int flags)
         return error;
     }
     int fd = S_ISREG(st.st_mode) ? io_open_again(found, flags) : -EINVAL;
+    if (fd == -ENOENT) /* there is no /proc */
+        fd = open_if_same(path, flags, &st);
     close(found);
     return fd;
 }

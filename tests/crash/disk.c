@@ -537,11 +537,25 @@ static int opened(const char *name, int flags, bool existed, int fd)
     return fd;
 }
 
+/* What is open already. */
+static int open_again(int before, int flags, const char *path)
+{
+    if (fails(true))
+        return -1;
+    int fd = __real_open64(path, flags);
+    if (fd >= 0 && fd < MOST_FDS)
+        disk.of_fd[fd] = disk.of_fd[before];
+    return fd;
+}
+
 WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
 {
+    int before;
     const char *name = name_of(path);
     if (strcmp(path, BOOT_ID) == 0)
         return open_boot_id();
+    if (sscanf(path, "/proc/self/fd/%d", &before) == 1 && file_of(before) > 0)
+        return open_again(before, flags, path);
     if ((name || is_disk(path)) && fails(!(flags & O_CREAT)))
         return -1;
     bool existed = access(path, F_OK) == 0;
