@@ -19,6 +19,7 @@
 struct part {
     bool is_there;              /* it was written, and waits */
     bool is_written;            /* since it was closed or synced */
+    bool is_of_others;          /* something was there when who writes now began */
     bool is_paused;             /* since it was written */
     const struct open_file *by; /* by which it was written last; only compared */
     struct content content;
@@ -373,7 +374,7 @@ int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct 
     int error = interrupt_lock(&matrix->lock); /* it is held while they are taken */
     if (error)
         return error;
-    bool is_of_others = part->is_there && !(part->is_written && part->by == of->by);
+    part->is_of_others |= part->is_there && !(part->is_written && part->by == of->by);
     error = __builtin_add_overflow(bytes->offset, bytes->n, &end) ? -ENOSPC : 0;
     if (!error && !part->is_there)
         error = begin_part(matrices, matrix, of->view, UINT64_MAX);
@@ -381,7 +382,7 @@ int matrix_write(struct matrices *matrices, struct matrix *matrix, const struct 
         error = resize(matrices, part, end);
     if (!error)
         memcpy(part->content.bytes + bytes->offset, bytes->bytes, bytes->n);
-    error = end_change(matrices, matrix, of, is_of_others, error);
+    error = end_change(matrices, matrix, of, part->is_of_others, error);
     pthread_mutex_unlock(&matrix->lock);
     return error;
 }

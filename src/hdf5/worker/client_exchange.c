@@ -96,6 +96,7 @@ void client_begin_time(struct client *client, uint64_t nanos)
 
 int client_send_call(struct client *client, enum worker_call call, const struct wire *request)
 {
+    client_free_large(client); /* what was answered before is taken */
     client->call = call;
     client_begin_time(client, time_left(client));
     client->lines_left = client->change_lines_left = MOST_LINES;

@@ -186,6 +186,13 @@ int confine_landlock(void)
 
 /* ---- The filter ---- */
 
+/* A library of a plugin may have started threads as it was loaded, for which the other walls do not stand. Where
+ * unshare(2) is forbidden it is not known (unshare(2): EINVAL). */
+static bool is_alone(void)
+{
+    return unshare(CLONE_THREAD) == 0 || errno != EINVAL;
+}
+
 #if HAVE_SECCOMP
 
 /* Memory, its socket, the clock, and the end. Where there is no such call its name is not known to
@@ -297,11 +304,11 @@ static bool allow_faults(scmp_filter_ctx filter)
     return true;
 }
 
-/* All threads do: a library of a plugin may have started some as it was loaded. */
+/* All threads do, where seccomp(2) is there, which prctl(2) is in place of for one. */
 static bool enter_filter(void)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-    bool done = filter && seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1) == 0 &&
+    bool done = filter && (seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1) == 0 || is_alone()) &&
                 allow_all(filter) && allow_parts(filter) && allow_memory(filter) &&
                 allow_faults(filter) && seccomp_load(filter) >= 0;
     if (filter)
@@ -323,10 +330,10 @@ static bool may_enter_filter(void)
     return true;
 }
 
-/* The other walls are of the calling thread alone: fails where there are others (unshare(2)). */
+/* The other walls are of the calling thread alone. */
 static bool enter_filter(void)
 {
-    return unshare(CLONE_THREAD) == 0;
+    return is_alone();
 }
 
 #endif
