@@ -1208,6 +1208,17 @@ def test_what_is_no_file_is_not_opened(tmp_path, command):
         writer.wait()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root unmounts /proc")
+@pytest.mark.parametrize("command", ["info", "check", "recover"])
+def test_files_are_opened_without_proc(tmp_path, command):
+    make(tmp_path / "dense.h5", d=(scattered((4, 8, 8)), {"chunks": (1, 8, 8)}))
+    done("import", tmp_path / "dense.h5", tmp_path / "sparse.h5")
+    result = subprocess.run(["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh", SPARSECTL, command,
+                             tmp_path / "sparse.h5"], capture_output=True, text=True, timeout=SECONDS)
+    assert (result.returncode, result.stderr) == (DONE, ""), result.stderr
+    assert "sparse.h5" in result.stdout
+
+
 # ---- A real file ----
 
 REAL = DATA / "real/ANSTO_PLP0006018.nx.hdf"
