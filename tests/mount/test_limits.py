@@ -891,6 +891,16 @@ def slow_segments(path, segments=2600):
         file["good"] = make.BESIDE
 
 
+def check_they_end(mount, readers):
+    """Two of what takes long: who is killed goes, and SIGTERM ends the daemon."""
+    readers[0].kill()
+    assert readers[0].wait(START_SECONDS) == -signal.SIGKILL
+    assert readers[1].poll() is None
+    mount.process.terminate()
+    assert mount.wait() == 0
+    assert readers[1].wait(START_SECONDS) == 1
+
+
 @pytest.mark.parametrize("options", ["ro", "default"])
 def test_finding_external_files_does_not_hold_it(mounts, tmp_path, options):
     """Who is killed meanwhile goes, and SIGTERM ends the daemon without an answer for who waits."""
@@ -899,12 +909,7 @@ def test_finding_external_files_does_not_hold_it(mounts, tmp_path, options):
     mount = mounts(path, options, "hdf5_timeout=300")
     readers = [begin_reading(mount, mount / view) for view in ("d/stack.raw", "d/stack.npy")]
     assert (mount / "good/stack.raw").read_bytes() == make.BESIDE.tobytes()
-    readers[0].kill()
-    assert readers[0].wait(START_SECONDS) == -signal.SIGKILL
-    assert readers[1].poll() is None
-    mount.process.terminate()
-    assert mount.wait() == 0
-    assert readers[1].wait(START_SECONDS) == 1
+    check_they_end(mount, readers)
 
 
 def test_finding_external_files_is_limited(mounts, tmp_path):
@@ -1192,12 +1197,7 @@ def test_looking_at_many_links_does_not_hold_it(mounts, tmp_path, options):
     many_external_links(path)
     mount = mounts(path, *options, "hdf5_timeout=300", expect_log=True)
     readers = [begin_reading(mount, mount / group / "group.json") for group in "gh"]
-    readers[0].kill()
-    assert readers[0].wait(START_SECONDS) == -signal.SIGKILL
-    assert readers[1].poll() is None
-    mount.process.terminate()
-    assert mount.wait() == 0
-    assert readers[1].wait(START_SECONDS) == 1
+    check_they_end(mount, readers)
 
 
 def test_listing_frames_that_have_no_names(mounts, tmp_path):
