@@ -756,8 +756,10 @@ def test_an_interrupted_import_leaves_nothing(tmp_path, slow_source, number):
 
 @pytest.mark.parametrize("number, expected", [(signal.SIGINT, FAILED),
                                               (signal.SIGKILL, -signal.SIGKILL)])
-def test_an_interrupted_import_leaves_the_old_file(tmp_path, slow_source, number, expected):
+def test_an_interrupted_import_leaves_the_old_file(tmp_path, tmp_path_factory, monkeypatch, slow_source, number,
+                                                   expected):
     path = tmp_path / "old.h5"
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tried")))  # what filters are tried on stays after SIGKILL
     done("create", path, "/a", "--dims", "3,4,5", "--dtype", "u1")
     before = only(path)
     code, _ = start_and_signal(["import", slow_source, f"{path}:/b"], number)
