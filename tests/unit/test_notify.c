@@ -367,7 +367,8 @@ static void changes_for_which_nobody_waits_are_few(void **state)
     notify_begin_look(made.mounted.notify, &look);
     notify_begin_answer(made.mounted.notify, &look); /* which all wait for */
     occupy_workers();
-    assert_true(write_frames(view_of(0, VIEW_STACK_RAW), 0, FRAMES - 1));
+    assert_true(write_frames(view_of(0, VIEW_STACK_RAW), 0, FRAMES / 2 - 1));
+    assert_true(write_frames(view_of(0, VIEW_STACK_RAW), FRAMES / 2, FRAMES - 1));
     write_often(false);
     write_often(true);
     notify_end_answer(made.mounted.notify, &look);
