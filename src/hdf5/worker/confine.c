@@ -304,7 +304,7 @@ static bool allow_faults(scmp_filter_ctx filter)
     return true;
 }
 
-/* All threads do, where seccomp(2) is there, which prctl(2) is in place of for one. */
+/* For all threads, which needs seccomp(2); by prctl(2), in its place, for one. */
 static bool enter_filter(void)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
