@@ -13,7 +13,8 @@
 #include "common/clock.h"
 #include "common/thread.h"
 #include "fs/kernel_missed.h"
-#include "fs/open.h"
+#include "fs/merge_changes.h"
+#include "fs/mount.h"
 #include "fs/overtaken_reads.h"
 
 #define ANSWER_NANOS 1000000000u  /* that an answer is held back at most, */
@@ -28,34 +29,8 @@
 #define WRITE_NANOS    2000000
 #define TRUNCATE_NANOS 1000000000
 
-/* From so many changes on for which nobody waits it does not matter any more who has written. */
-#define MANY_CHANGES 256
-
 /* When to invalidate again what the kernel may still be about to clear. */
 static const uint64_t again_nanos[] = {200000, 1000000, 5000000, 30000000, 200000000};
-
-/* n 0: to the end. */
-struct range {
-    uint64_t offset, n;
-};
-
-struct job {
-    struct job *prev, *next;
-    bool has_change;   /* else: it is done when those before it are */
-    bool is_repeated;  /* what was read since that change is as it was */
-    bool runs;         /* a worker has it */
-    bool is_of_others; /* the inodes of other datasets are invalidated, */
-    bool has_others;   /* or are to be, once those of this one are */
-    bool has_own;      /* a range of the writer's own inode is invalidated last */
-    struct range own;
-    struct change change;
-    struct range stack[2]; /* what of VIEW_STACK_RAW and VIEW_STACK_NPY */
-    uint64_t writer;       /* an inode; 0: none */
-    fuse_req_t request;    /* NULL: none, or answered */
-    struct answer answer;
-    struct timespec deadline; /* of the answer; of one that is to come: when */
-    struct timespec latest;   /* of a close that is told again */
-};
 
 struct notify {
     struct change_inodes inodes;
@@ -103,55 +78,6 @@ void notify_end_answer(struct notify *notify, const struct look *look)
 {
     if (notify)
         known_end_answer(notify->inodes.known, look);
-}
-
-/* ---- Answers ---- */
-
-/* Interrupted: no release will come. */
-static void answer_opened(fuse_req_t request, const struct answer *answer)
-{
-    struct mount *mount = fuse_req_userdata(request);
-    if (fuse_reply_open(request, &answer->info) == -ENOENT)
-        open_file_put(mount, open_file_of(&answer->info));
-}
-
-/* Interrupted: as after any open, but the name stays. */
-static void answer_created(fuse_req_t request, const struct answer *answer)
-{
-    struct mount *mount = fuse_req_userdata(request);
-    if (fuse_reply_create(request, &answer->entry, &answer->info) == -ENOENT) {
-        open_file_put(mount, open_file_of(&answer->info));
-        node_forgotten(mount->nodes, inode_unpack(answer->entry.ino).node, 1);
-    }
-}
-
-void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry)
-{
-    struct mount *mount = fuse_req_userdata(request);
-    if (fuse_reply_entry(request, entry) == -ENOENT && entry->ino)
-        node_forgotten(mount->nodes, inode_unpack(entry->ino).node, 1);
-}
-
-/* A disk that cannot do something says ENOSYS, too. */
-void answer_error(fuse_req_t request, int error)
-{
-    fuse_reply_err(request, error == -ENOSYS ? EIO : -error);
-}
-
-void answer_now(fuse_req_t request, const struct answer *answer)
-{
-    if (answer->error || answer->kind == ANSWER_ERROR || answer->kind == ANSWER_CLOSED)
-        answer_error(request, answer->error);
-    else if (answer->kind == ANSWER_WRITTEN)
-        fuse_reply_write(request, answer->written);
-    else if (answer->kind == ANSWER_ATTRIBUTES)
-        fuse_reply_attr(request, &answer->st, answer->timeout);
-    else if (answer->kind == ANSWER_OPENED)
-        answer_opened(request, answer);
-    else if (answer->kind == ANSWER_CREATED)
-        answer_created(request, answer);
-    else
-        answer_entry(request, &answer->entry);
 }
 
 /* Takes the request from a job, so that only one thread answers it. The lock must be held. */
@@ -225,116 +151,6 @@ static void forget_looks(const struct job *job)
                          job->answer.inode.frame);
 }
 
-/* ---- Changes for which nobody waits ---- */
-
-/* Who writes may not have to wait, and workers may wait for long: so those that no worker has yet are merged, into one
- * that concerns all that both do. It has the place of the first: what waits for one of them is behind it. */
-
-static struct range range_of_both(const struct range *a, const struct range *b)
-{
-    uint64_t offset = a->offset < b->offset ? a->offset : b->offset;
-    uint64_t end_a = a->offset + a->n, end_b = b->offset + b->n;
-    bool has_end = a->n > 0 && b->n > 0;
-    return (struct range){offset, has_end ? (end_a > end_b ? end_a : end_b) - offset : 0};
-}
-
-static void add_change(struct change *change, const struct change *more)
-{
-    bool has_frames = change->first <= change->last;
-    if (more->first <= more->last) {
-        if (!has_frames || more->first < change->first)
-            change->first = more->first;
-        if (!has_frames || more->last > change->last)
-            change->last = more->last;
-    }
-    change->views |= more->views;
-    change->names |= more->names;
-}
-
-/* With that of a truncation it is as of one: recorded as an invalidation (invalidate_own). */
-static void add_own(struct job *job, const struct job *more)
-{
-    if (!more->has_own)
-        return;
-    job->own = job->has_own ? range_of_both(&job->own, &more->own) : more->own;
-    if (!job->has_own || more->answer.kind != ANSWER_WRITTEN)
-        job->answer.kind = more->answer.kind;
-    job->has_own = true;
-}
-
-/* The inode of the writer is invalidated as all others are: the whole of it, as may be needed after a truncation. */
-static void forget_writer(struct job *job)
-{
-    job->writer = 0;
-    job->has_own = false;
-    memset(job->stack, 0, sizeof(job->stack));
-}
-
-static void add_job(struct job *job, struct job *more)
-{
-    if (job->writer != more->writer) {
-        forget_writer(job);
-        forget_writer(more);
-    }
-    add_own(job, more);
-    add_change(&job->change, &more->change);
-    for (size_t i = 0; i < sizeof(job->stack) / sizeof(*job->stack); i++)
-        job->stack[i] = range_of_both(&job->stack[i], &more->stack[i]);
-    job->is_repeated &= more->is_repeated;
-    job->has_others |= more->has_others;
-}
-
-/* Whether it is in the way of nobody: no one waits for its answer, and no worker has it. */
-static bool is_unawaited(const struct job *job)
-{
-    return job->has_change && !job->request && !job->runs;
-}
-
-/* Whether its change is also one of the writer's own inode, if that is to be invalidated: a temporary file that has
- * become a frame is none of its views. */
-static bool may_forget_writer(const struct job *job)
-{
-    return !job->has_own ||
-           change_concerns(&job->change, job->change.node, inode_unpack(job->writer));
-}
-
-/* The first that can be merged with a job, or NULL. The lock must be held. */
-static struct job *mergeable(const struct notify *notify, const struct job *job)
-{
-    struct job *other, *of_others = NULL;
-    size_t n = 0;
-    DL_FOREACH (notify->jobs, other) {
-        if (other == job || !is_unawaited(other))
-            continue;
-        n++;
-        if (other->change.node != job->change.node || other->is_of_others != job->is_of_others ||
-            other->change.only_attributes != job->change.only_attributes)
-            continue;
-        if (other->writer == job->writer)
-            return other;
-        if (!of_others && may_forget_writer(other) && may_forget_writer(job))
-            of_others = other;
-    }
-    return n < MANY_CHANGES ? NULL : of_others;
-}
-
-/* Merges one that is queued and for which nobody waits: returns which of two is left over, for the caller to destroy
- * without the lock, or NULL. The lock must be held. */
-static struct job *merge(struct notify *notify, struct job *job)
-{
-    struct job *other = mergeable(notify, job), *at;
-    if (!other)
-        return NULL;
-    for (at = other; at && at != job;)
-        at = at->next;
-    struct job *first = at ? other : job, *second = at ? job : other;
-    add_job(first, second);
-    DL_DELETE(notify->jobs, second);
-    return second;
-}
-
-/* ---- Queueing ---- */
-
 /* Returns what is left over for the caller to destroy without the lock, or NULL: the same may be done already by what
  * was queued before. The lock must be held. */
 static struct job *append_job(struct notify *notify, struct job *job)
@@ -346,7 +162,7 @@ static struct job *append_job(struct notify *notify, struct job *job)
         pthread_cond_signal(&notify->wanted);
     if (job->request)
         pthread_cond_signal(&notify->changed);
-    return is_unawaited(job) ? merge(notify, job) : NULL;
+    return job_is_unawaited(job) ? job_merge(&notify->jobs, job) : NULL;
 }
 
 static void append_unless_ended(struct notify *notify, struct job *job)
@@ -833,7 +649,7 @@ static void answer_late(struct notify *notify, struct job *job)
     if (!is_told)
         (void)may_answer(&change, job->request, &answer, true);
     fuse_req_t request = take_request(job);
-    struct job *left = is_unawaited(job) ? merge(notify, job) : NULL;
+    struct job *left = job_is_unawaited(job) ? job_merge(&notify->jobs, job) : NULL;
     if (!job->has_change)
         set_done(notify, job);
     pthread_mutex_unlock(&notify->lock);

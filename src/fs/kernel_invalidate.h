@@ -55,6 +55,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "fs/answer.h"
 #include "fs/daemon/connection_keeper.h"
 #include "fs/fuse.h"
 #include "fs/inode.h"
@@ -87,42 +88,6 @@ void notify_end_answer(struct notify *notify, const struct look *look);
 /* After names of a group, or in the directories of a dataset, have been answered that were old: the kernel shall not
  * keep them. Does not wait. */
 void notify_names_were_old(struct notify *notify, const struct node *node);
-
-/* How a request is answered: kind says by which call of libfuse. */
-struct answer {
-    enum {
-        ANSWER_ERROR,
-        ANSWER_WRITTEN,
-        ANSWER_ATTRIBUTES,
-        ANSWER_ENTRY,
-        ANSWER_OPENED,
-        ANSWER_CREATED,
-        ANSWER_CLOSED
-    } kind;
-    int error;                     /* 0 or negative errno */
-    size_t written;                /* bytes, */
-    uint64_t offset;               /* from there on; */
-    bool is_of_map;                /* dirty pages, which the kernel keeps until this is answered */
-    struct stat st;                /* ANSWER_ATTRIBUTES, */
-    double timeout;                /* seconds, and how long they hold */
-    struct fuse_entry_param entry; /* ANSWER_ENTRY, ANSWER_CREATED */
-    struct fuse_file_info info;    /* ANSWER_OPENED, ANSWER_CREATED: its file is put if the request
-                                      was interrupted */
-    bool is_of_own;                /* ANSWER_OPENED: a view that shows nothing of other datasets;
-                                      ANSWER_ERROR: a close of what was only read */
-    struct inode inode;            /* ANSWER_CLOSED: the view and frame that staging_close is of */
-};
-
-/* Answers with an error as the product has it, or 0. -ENOSYS is said as EIO: the kernel would take an fsync for
- * done, an attribute for none, and would not ask for such things any more. */
-void answer_error(fuse_req_t request, int error);
-
-/* Answers a look-up, or one that has found nothing; the kernel forgets the inode if the call was
- * interrupted. */
-void answer_entry(fuse_req_t request, const struct fuse_entry_param *entry);
-
-/* Sends an answer now. */
-void answer_now(fuse_req_t request, const struct answer *answer);
 
 /* After a change: answers when the kernel knows nothing older any more, or as said above. writer: the inode of which
  * the kernel holds pages until this is answered: those that a WRITE has put there, or that a
