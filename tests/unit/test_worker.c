@@ -1457,6 +1457,24 @@ static struct client *a_client(struct store **store)
     return client;
 }
 
+/* A file may have any number of objects that end it. */
+static void test_few_objects_that_have_ended_one_are_known(void **state)
+{
+    (void)state;
+    struct store *store;
+    make_named();
+    struct client *client = a_client(&store);
+    for (uint64_t object = 0; object < CLIENT_MOST_STRUCK + 1; object++)
+        for (int i = 0; i < CLIENT_MOST_STRIKES; i++)
+            client_strike(client, object);
+    assert_int_equal(HASH_COUNT(client->strikes), CLIENT_MOST_STRUCK);
+    assert_false(client_is_struck(client, 0));
+    assert_true(client_refuses(client, 1));
+    assert_true(client_refuses(client, CLIENT_MOST_STRUCK));
+    client_destroy(client);
+    store_close(store);
+}
+
 static void test_a_file_that_is_found_again_is_open(void **state)
 {
     (void)state;
@@ -2348,6 +2366,7 @@ static int all_tests(void)
         cmocka_unit_test(test_one_that_never_stops_is_ended),
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
+        cmocka_unit_test(test_few_objects_that_have_ended_one_are_known),
         cmocka_unit_test(test_a_file_that_is_found_again_is_open),
         cmocka_unit_test(test_descriptors_are_left),
         cmocka_unit_test(test_those_not_asked_for_longest_are_ended),

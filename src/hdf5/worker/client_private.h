@@ -137,9 +137,11 @@ bool client_bury(struct client *client, enum worker_call call, uint64_t object, 
 
 /* ---- objects_given_up.c ---- */
 
-#define CLIENT_MOST_STRIKES 2 /* times that an object may end a worker */
+#define CLIENT_MOST_STRIKES 2     /* times that an object may end a worker */
+#define CLIENT_MOST_STRUCK  16384 /* objects of which it is known, some 400 bytes each */
 
-/* Notes that an object has ended a worker; without memory it is not counted. */
+/* Notes that an object has ended a worker; without memory it is not counted. Of too many, that which was first to end
+ * one may end others again. */
 void client_strike(struct client *client, uint64_t object);
 
 /* Whether it has done so too often to be asked about; then hdf5_error() says how it ended last. */

@@ -18,10 +18,20 @@ bool client_is_struck(const struct client *client, uint64_t object)
     return strikes_of(client, object) != NULL;
 }
 
+/* The one that was added first. */
+static void forget_oldest(struct client *client)
+{
+    struct strike *oldest = client->strikes;
+    HASH_DEL(client->strikes, oldest);
+    free(oldest);
+}
+
 /* Without memory it is not counted. */
 void client_strike(struct client *client, uint64_t object)
 {
     struct strike *strike = strikes_of(client, object);
+    if (!strike && HASH_COUNT(client->strikes) >= CLIENT_MOST_STRUCK)
+        forget_oldest(client);
     if (!strike && (strike = calloc(1, sizeof(*strike)))) {
         strike->object = object;
         HASH_ADD(hh, client->strikes, object, sizeof(object), strike);
