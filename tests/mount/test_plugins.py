@@ -20,7 +20,8 @@ from test_limits import MIB, peak
 from test_worker import SECRET, check_confined, check_forgotten, children, has_filter, is_sanitized, status
 
 # hostile_filter.h
-HOSTILE, CRASHES, HANGS, ALLOCATES, DOUBLES, LIES, ANSWERS, MEETS, THREAD = 481, 1, 2, 3, 4, 5, 6, 8, 26
+HOSTILE, CRASHES, HANGS, ALLOCATES, DOUBLES, LIES, ANSWERS, MEETS = 481, 1, 2, 3, 4, 5, 6, 8
+THREAD, STARTS = 26, 27
 DATA = np.random.default_rng(3).integers(0, 1000, (6, 32, 32), "<u2")
 HARM = {"crash": CRASHES, "hang": HANGS, "allocate": ALLOCATES, "double": DOUBLES, "lie": LIES, "answer": ANSWERS}
 
@@ -189,6 +190,14 @@ def test_a_thread_from_before_may_do_nothing_either(mounts, tmp_path):
         assert frame(mount, "looks", 0) == b"\0" + DATA[0].tobytes()[1:]
     else:
         fails(mount, "looks", 0)
+
+
+def test_a_thread_from_before_may_begin_late(mounts, tmp_path):
+    """A thread that is started as a library is loaded may run for the first time when its process is confined."""
+    path = tmp_path / "starts.h5"
+    make(path, {"starts": (HOSTILE, (STARTS,))})
+    mount = mounts(path, environment=hostile_plugin(tmp_path))
+    assert frame(mount, "starts", 0) == b"\0" + DATA[0].tobytes()[1:]
 
 
 def test_readers_have_their_chunks_decoded_at_once(mounts, tmp_path):

@@ -5,6 +5,7 @@
 #include <H5PLextern.h>
 #include <dlfcn.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
 #include <pthread.h>
@@ -138,6 +139,14 @@ static int thread_finds(void)
     return atomic_load(&found);
 }
 
+/* What libc asks for as a thread begins, without which it ends the process. The thread that asks has it already, or
+ * has it then. */
+static int thread_cannot_start(void)
+{
+    static _Alignas(32) char area[32];
+    return syscall(SYS_rseq, area, sizeof(area), 0, 0x53053053) < 0 && errno == EPERM;
+}
+
 __attribute__((constructor)) static void begin(void)
 {
     const char *path = getenv("SPARSEFS_TEST_MEETS"), *loading = getenv("SPARSEFS_TEST_LOADING");
@@ -254,6 +263,9 @@ static size_t behave(unsigned how, size_t n, size_t *room, void **bytes)
         return n;
     case HOSTILE_THREAD:
         *(unsigned char *)*bytes = (unsigned char)thread_finds();
+        return n;
+    case HOSTILE_STARTS:
+        *(unsigned char *)*bytes = (unsigned char)thread_cannot_start();
         return n;
     case HOSTILE_MEETS:
         meet();

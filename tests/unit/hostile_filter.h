@@ -32,7 +32,8 @@ enum hostile {
     HOSTILE_DOORS_END,
     HOSTILE_BREAKS_OFF, /* in the midst of its answer */
     HOSTILE_LEAVES,     /* its socket, and lives on */
-    HOSTILE_THREAD      /* 1: doors are open to a thread from before: SPARSEFS_TEST_LOADING */
+    HOSTILE_THREAD,     /* 1: doors are open to a thread from before: SPARSEFS_TEST_LOADING */
+    HOSTILE_STARTS      /* 1: a thread from before could not begin only now */
 };
 
 #endif

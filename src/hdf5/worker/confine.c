@@ -222,6 +222,7 @@ static const char *const allowed[] = {
     "sched_yield",
     "restart_syscall",
     "set_robust_list",
+    "rseq",
     "sigprocmask",
 };
 
