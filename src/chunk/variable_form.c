@@ -287,9 +287,11 @@ int variable_form_write(const struct layout *layout, const struct cache_form *ol
                             .elements = elements,
                             .n = elements ? positions->elements : 0};
     *form = (struct cache_form){0};
-    making.old_heap = making.old->heap;
-    if (making.old_heap)
+    if (making.old->heap_size >=
+        HEAP_COUNT_BYTES + CHECKSUM_BYTES) { /* else nothing can lie in it */
+        making.old_heap = making.old->heap;
         making.old_end = making.old->heap_size - CHECKSUM_BYTES;
+    }
     making.added = variable_form_added(layout, elements, making.n);
     if (making.added > SIZE_MAX / 4)
         return -EINVAL;

@@ -323,10 +323,12 @@ static int read_source(const struct wanted *wanted, const struct box *source,
     if (!wanted->part->is_in_order)
         return dataset_read_box(source_of(wanted), source, place, wanted->depth + 1);
     struct wanted there = *wanted;
-    uint64_t dims[SFS_MAX_RANK];
+    uint64_t dims[SFS_MAX_RANK], bytes;
     there.place = place;
     for (int i = 0; i < source->rank; i++)
         dims[i] = axis_size(&wanted->part->translation.source[i]);
+    if (!box_product(dims, source->rank, element_size(wanted), &bytes) || bytes > SIZE_MAX)
+        return -EFBIG;
     return box_each_row(&(struct box_shape){source->rank, source->count, element_size(wanted)},
                         (struct box_place){place->dims, place->start},
                         (struct box_place){dims, source->start}, read_interval, &there);

@@ -166,6 +166,8 @@ static int read_names(struct reader *reader, uint64_t address)
     if (c.failed || version != 0 || reader->names_n == 0)
         return why_damaged(reader->why, HEAP " at address %" PRIu64 ": version, or size", address);
     error = plain_within(superblock, HEAP, data, reader->names_n, reader->why);
+    if (!error && reader->names_n > MOST_BYTES)
+        error = why_unsupported(reader->why, "a group of so many bytes");
     if (error)
         return error;
     reader->names = malloc((size_t)reader->names_n);

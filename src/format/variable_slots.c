@@ -325,8 +325,9 @@ struct load {
 /* Where n elements begin, in bytes from memory on. */
 static size_t reserve(struct load *load, const struct slots *base, uint64_t n)
 {
-    size_t at = load->used;
-    load->used += ((size_t)n * base->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    size_t at = load->used, bytes = size_product(size_of(n), base->size);
+    size_t padded = size_sum(bytes, ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    load->used = size_sum(at, padded < bytes ? SIZE_MAX : padded);
     return at;
 }
 

@@ -166,7 +166,7 @@ static int open_store(const char *path, const struct store_opening *how, struct 
         return error;
     }
     store->file_end = store->committed_end;
-    if (fstat(store->fd, &store->st) == 0) {
+    if (fstat(store->fd, &store->st) == 0 && (uint64_t)store->st.st_size <= SIZE_MAX) {
         void *map = mmap(NULL, (size_t)store->st.st_size, PROT_READ, MAP_SHARED, store->fd, 0);
         if (map != MAP_FAILED)
             store->map = map;

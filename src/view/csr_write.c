@@ -30,7 +30,8 @@ static size_t bytes_of(const struct views *views, const struct points *points)
     return sizeof(struct kept_row) + points_bytes(points, views->info->type.size);
 }
 
-static int read_row(struct views *views, uint64_t frame, struct points *points)
+/* -EFBIG: it has more than most bytes. */
+static int read_row(struct views *views, uint64_t frame, size_t most, struct points *points)
 {
     struct sfs_slab slab = view_frame_slab(views, frame);
     *points = (struct points){0};
@@ -38,6 +39,10 @@ static int read_row(struct views *views, uint64_t frame, struct points *points)
     if (error)
         return error;
     uint64_t n = points->defined.elements;
+    if (n > most / views->info->type.size) {
+        points_free(points);
+        return -EFBIG;
+    }
     points->values = malloc(n ? (size_t)n * views->info->type.size : 1);
     error = !points->values ? -ENOMEM
             : n > 0 ? sfs_read_values(views->dataset, &slab, &points->defined, 0, n, points->values)
@@ -103,7 +108,7 @@ static int change_row(struct change_rows *change, uint64_t row)
     if (error)
         return error;
     bool is_there = row < views->frames;
-    int unread = is_there ? read_row(views, row, &now) : 0;
+    int unread = is_there ? read_row(views, row, rows->csr->most_kept, &now) : 0;
     bool is_read = is_there && !unread;
     uint64_t room = bytes_of(views, &points) + (is_read ? bytes_of(views, &now) : 0);
     if (unread == -EINTR)
@@ -127,7 +132,7 @@ static int change_row(struct change_rows *change, uint64_t row)
 static bool is_as_before(struct views *views, const struct kept_row *kept)
 {
     struct points now;
-    if (read_row(views, kept->frame, &now) != 0)
+    if (read_row(views, kept->frame, SIZE_MAX, &now) != 0)
         return false;
     bool is_before = is_same(views, &now, &kept->points);
     points_free(&now);

@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include "common/interrupt.h"
+#include "common/size.h"
 #include "view/npz.h"
 
 #define PIECE_BYTES   ((size_t)1 << 20) /* between two questions whether it is still wanted */
@@ -341,14 +342,14 @@ size_t npz_memory(const struct npz_form *form, const char *bytes, size_t n, size
         const unsigned char *entry;
         if (find_member(&zip, names[i], &entry) != 0 || get32(entry + 24) > most_bytes)
             continue;
-        all += get32(entry + 24);
+        all = size_sum(all, get32(entry + 24));
         if (i == 0)
             elements = get32(entry + 24) / form->item;
     }
     elements = elements < form->elements ? elements : form->elements;
     uint64_t gaps = form->elements / 2 + 1, intervals = elements < gaps ? elements : gaps;
-    return all + (size_t)elements * (sizeof(struct point) + form->item) +
-           (size_t)(intervals + 1) * sizeof(struct sfs_interval);
+    all = size_sum(all, size_product(size_of(elements), sizeof(struct point) + form->item));
+    return size_sum(all, size_product(size_of(intervals + 1), sizeof(struct sfs_interval)));
 }
 
 /* Its points, out of values that are in *data. */

@@ -394,7 +394,7 @@ static bool is_as_found(const struct parts_kept *kept, const struct parts_piece 
 {
     uint64_t length, values = 0, wanted = piece[1].before - piece->before;
     if (!is_offsets)
-        return kept->n == (size_t)wanted * item;
+        return kept->n == wanted * item;
     for (size_t at = 0; at + sizeof(length) <= kept->n; at += sizeof(length)) {
         memcpy(&length, kept->bytes + at, sizeof(length));
         values += length;

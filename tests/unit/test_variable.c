@@ -311,33 +311,65 @@ static void end(struct model *model)
     assert_int_equal(sfs_close(model->file), 0);
 }
 
-/* {{1, 2}, {}, {3}} of big-endian integers. */
-static void write_nested(struct model *model)
+/* {{1, 2}, {}, {3}} of big-endian integers, in the first row of elements. */
+static void write_nested_at(struct model *model, uint64_t column)
 {
+    const struct sfs_slab slab = {.rank = 2, .start = {0, column}, .count = {1, 1}};
     static const unsigned char ints[] = {0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3};
     const struct sfs_sequence sequences[] = {
         {{.elements = ints}, 2}, {{NULL}, 0}, {{.elements = ints + 8}, 1}};
-    write_first(model, &(struct sfs_sequence){.elements = sequences, .n = 3});
+    const struct sfs_sequence element = {.elements = sequences, .n = 3};
+    assert_int_equal(sfs_write(model->dataset, &slab, &element), 0);
 }
+
+static void write_nested(struct model *model)
+{
+    write_nested_at(model, 0);
+}
+
+/* As it is stored. */
+static const unsigned char nested[] = {0, 0, 0, 0, /* unused */
+                                       2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+                                       0, 0, 0, 2,             /* a number, and so many integers */
+                                       0, 0, 0, 0, 0, 0, 0, 0, /* none */
+                                       1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3};
 
 static void sequences_of_sequences_are_flat(void **state)
 {
     (void)state;
     struct model model;
     struct taken taken;
-    static const unsigned char wanted[] = {0, 0, 0, 0, /* unused */
-                                           2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
-                                           0, 0, 0, 2, /* a number, and so many integers */
-                                           0, 0, 0, 0, 0, 0, 0, 0, /* none */
-                                           1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3};
-    const uint64_t slot[] = {4, sizeof(wanted) - 4};
+    const uint64_t slot[] = {4, sizeof(nested) - 4};
     begin(&model, 2);
     write_nested(&model);
     take(&model, &taken);
     assert_int_equal(taken.info.section_size[1], sizeof(slot) + 4);
     assert_memory_equal(taken.sections[1], slot, sizeof(slot));
-    assert_int_equal(taken.info.section_size[2], sizeof(wanted) + 4);
-    assert_memory_equal(taken.sections[2], wanted, sizeof(wanted));
+    assert_int_equal(taken.info.section_size[2], sizeof(nested) + 4);
+    assert_memory_equal(taken.sections[2], nested, sizeof(nested));
+    drop(&taken);
+    end(&model);
+}
+
+/* Nothing leads into that: what is written later is stored all the same. */
+static void a_section_that_is_only_its_checksum_is_none(void **state)
+{
+    (void)state;
+    struct model model;
+    struct taken taken;
+    begin(&model, 2);
+    write_first(&model, &(struct sfs_sequence){{NULL}, 0});
+    take(&model, &taken);
+    free(taken.sections[2]);
+    taken.sections[2] = allocate(4);
+    taken.info.section_size[2] = taken.info.unfiltered_size[2] = 4;
+    structure_sum(taken.sections[2], 4);
+    assert_int_equal(put(&model, &taken), 0);
+    drop(&taken);
+    write_nested_at(&model, 1);
+    take(&model, &taken);
+    assert_int_equal(taken.info.section_size[2], sizeof(nested) + 4);
+    assert_memory_equal(taken.sections[2], nested, sizeof(nested));
     drop(&taken);
     end(&model);
 }
@@ -1021,6 +1053,7 @@ static void what_libhdf5_loses_is_not_written(void **state)
 
 TEST_MAIN(cmocka_unit_test(what_is_written_is_there),
           cmocka_unit_test(sequences_of_sequences_are_flat),
+          cmocka_unit_test(a_section_that_is_only_its_checksum_is_none),
           cmocka_unit_test(slots_are_where_members_are),
           cmocka_unit_test(what_leads_out_is_refused), cmocka_unit_test(what_leads_out_is_not_read),
           cmocka_unit_test(absurd_lengths_are_refused),
