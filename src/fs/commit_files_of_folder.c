@@ -12,21 +12,25 @@ static void keep_top(struct mount *mount, const struct node *node)
 {
     while (!node_is_top(node))
         node = node->parent;
-    if (atomic_exchange(&node->mounted->keeps_top, true))
+    uint32_t none = 0;
+    if (atomic_load(&node->mounted->top) != 0)
         return;
     node_hold(mount->nodes, node->number);
-    node->mounted->top = node->number;
+    if (!atomic_compare_exchange_strong(&node->mounted->top, &none, node->number))
+        node_put(mount->nodes, node->number);
 }
 
 /* Nothing is left to commit. A thread that writes again has called sfs_begin_writing before it sees
  * the node kept: so it is seen here. */
 static void let_go_of_top(struct mount *mount, struct mounted_file *file)
 {
-    if (!together_is_shared(file->file) || !atomic_exchange(&file->keeps_top, false))
+    uint32_t none = 0, top = together_is_shared(file->file) ? atomic_exchange(&file->top, 0) : 0;
+    if (top == 0)
         return;
-    bool is_kept = !together_is_shared(file->file) && !atomic_exchange(&file->keeps_top, true);
+    bool is_kept =
+        !together_is_shared(file->file) && atomic_compare_exchange_strong(&file->top, &none, top);
     if (!is_kept)
-        node_put(mount->nodes, file->top);
+        node_put(mount->nodes, top);
 }
 
 void mount_note(struct mount *mount, const struct node *node, uid_t user)

@@ -90,7 +90,7 @@ struct mounted_file *mounted_new(struct mounted_files *files, const char *path,
     pthread_rwlock_init(&file->tree_lock, NULL);
     atomic_init(&file->removals, 0);
     atomic_init(&file->is_read_only, false);
-    atomic_init(&file->keeps_top, false);
+    atomic_init(&file->top, 0);
     atomic_init(&file->is_committed, false);
     atomic_init(&file->is_gone, false);
     atomic_init(&file->keeps_objects, false);

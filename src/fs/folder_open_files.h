@@ -53,8 +53,8 @@ struct mounted_file {
     /* While it is open, as the mount makes them (mount.c); NULL: it is not written. */
     struct fresh *fresh;
     struct commits *commits;
-    atomic_bool keeps_top;     /* the mount holds the node of its root group, */
-    uint32_t top;              /* which is this one: there is something to commit */
+    /* The node of its root group, which the mount holds: there is something to commit; 0: not held. */
+    _Atomic uint32_t top;
     atomic_bool is_committed;  /* by a thread of its own (commit_files_of_folder.c) */
     atomic_bool is_gone;       /* it was removed or replaced: its last name in the file system */
     atomic_bool keeps_objects; /* objects of it are kept (node.h) */

@@ -67,7 +67,7 @@ static int use(fuse_req_t request, enum request_kind kind, enum need need, const
     return error;
 }
 
-/* Of which nodes a request wants the file: of none, of all but its root group, of all. */
+/* Of which inodes a request wants the file: of none, of all but its root group itself, of all. */
 enum wanted { WANTS_NOTHING, WANTS_INSIDE, WANTS_ALL };
 
 /* The file that is used by a request on an inode, and how; file NULL: none. */
@@ -83,8 +83,8 @@ static bool begin_of_kind(fuse_req_t request, enum request_kind kind, enum need 
                           fuse_ino_t number, enum wanted wanted, struct used *used)
 {
     const struct node *node = wanted != WANTS_NOTHING ? node_of(request, number) : NULL;
-    bool is_wanted =
-        node && (!node_is_of_folder(node) || (wanted == WANTS_ALL && is_root_group(node)));
+    bool is_inside = wanted == WANTS_ALL || inode_unpack(number).entry != ENTRY_NODE;
+    bool is_wanted = node && (!node_is_of_folder(node) || (is_inside && is_root_group(node)));
     *used = (struct used){fuse_req_userdata(request), is_wanted ? node->mounted : NULL,
                           fuse_req_ctx(request)->uid, need == NEEDS_TO_OPEN};
     int error = is_wanted ? use(request, kind, need, node) : 0;

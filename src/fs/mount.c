@@ -47,8 +47,9 @@ static void closing(void *context, struct mounted_file *file)
     fresh_destroy(file->fresh);
     file->commits = NULL;
     file->fresh = NULL;
-    if (atomic_exchange(&file->keeps_top, false))
-        node_put(mount->nodes, file->top);
+    uint32_t top = atomic_exchange(&file->top, 0);
+    if (top != 0)
+        node_put(mount->nodes, top);
 }
 
 /* ---- Mounts ---- */

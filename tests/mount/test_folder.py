@@ -197,6 +197,28 @@ def test_at_most_so_many_are_open(mounts, folder):
     assert len(set(os.stat(mount / f"{i}.h5/entry/data").st_ino for i in range(8))) == 8
 
 
+@pytest.mark.parametrize("option", ["ro", "default"])
+def test_what_is_of_a_root_group_opens_its_file(mounts, folder, option):
+    """The kernel knows inodes that need it also when it was closed."""
+    for i in range(2):
+        make_file(folder / f"{i}.h5", i)
+    with h5py.File(folder / "0.h5", "a") as f:
+        f["lost"] = h5py.ExternalLink("nowhere.h5", "/x")
+    mount = mounts(folder, option, "max_open=1")
+    text = os.open(mount / "0.h5/group.json", os.O_PATH)
+    try:
+        size = os.fstat(text).st_size
+        asks = [lambda: os.fstat(text).st_size]
+        if option == "default":
+            asks.append(lambda: os.chown(f"/proc/self/fd/{text}", -1, -1) or size)
+        for ask in asks:
+            assert frame(mount, "1.h5") == values_of(1)[1].tobytes()
+            assert stats(mount)["files_open"] == 1  # the other one is closed
+            assert ask() == size > 0
+    finally:
+        os.close(text)
+
+
 def test_more_than_can_be_open(mounts, folder):
     for i in range(3):
         make_file(folder / f"{i}.h5", i)
