@@ -12,7 +12,9 @@ import pytest
 import sparse_files
 from conftest import BUILD, wait_until
 from model import refused
+from test_limits import MIB, peak
 from test_points import read_or_error
+from test_worker import is_sanitized
 from test_writing import SHAPE, Data, data, do, kill, sparse  # noqa: F401
 
 NAMES = ["indptr.raw", "indices.raw", "data.raw"]
@@ -337,6 +339,24 @@ def test_no_more_than_staging_size(mounts, sparse):
     put(d, arrays_of(*other()), ["indptr.raw", "indices.raw"])
     take(sparse, *other())
     sparse.check()
+
+
+@pytest.mark.skipif(is_sanitized(), reason="a sanitizer takes memory of its own")
+def test_frames_that_were_larger_than_can_be_kept(mounts, tmp_path):
+    """What a frame has before is read only to be kept, or compared, and not where that cannot be."""
+    side, path = 8192, tmp_path / "large.h5"
+    subprocess.run([BUILD / "sparsectl", "create", path, "/d", f"--dims=1,{side},{side}", "--dtype=u1",
+                    "--chunk=1,1024,1024", "--filter=values:deflate"], check=True)
+    mount = mounts(path, "rw", "cache_size=16M")
+    (mount / "d/frames/0.raw").write_bytes(b"\1" * side * side)
+    mount.unmount()
+    mount = mounts(path, "rw", "cache_size=16M,staging_size=4M")
+    with contextlib.ExitStack() as stack:  # as one alone would have to be compared with the others as they are
+        for name, part in zip(NAMES, [np.array([0, 1], "<i8"), np.array([5], "<i4"), np.array([7], "u1")]):
+            stack.enter_context(open(mount / "d/csr" / name, "wb")).write(part.tobytes())
+    assert (mount / "d/csr/data.raw").read_bytes() == b"\7"
+    assert (mount / "d/frames/0.raw").read_bytes()[:8] == bytes([0, 0, 0, 0, 0, 7, 0, 0])
+    assert peak(mount.process.pid) < 64 * MIB
 
 
 def test_what_one_cannot_write_keeps_what_another_has_written(mounts, sparse):
