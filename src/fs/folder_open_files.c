@@ -323,10 +323,15 @@ static int commit_file(struct mounted_file *file, bool may_stay, struct stat *st
     return error;
 }
 
-/* The same. Tries again to commit what could not be committed before. */
-static int close_for_good(struct mounted_file *file, int failed, struct sfs_statistics *last)
+/* The same. Tries again to commit what could not be committed before; external raw data that was lost since there were
+ * so many losses is told of once, and that was logged. */
+static int close_for_good(struct mounted_file *file, int failed, unsigned losses,
+                          struct sfs_statistics *last)
 {
     char *path = failed ? strdup(sfs_path(file->file)) : NULL;
+    int lost;
+    if (sfs_raw_losses(file->file, &lost) == losses)
+        lost = 0;
     sfs_statistics(file->file, last);
     int error = sfs_close(file->file);
     error = failed && error ? error : 0;
@@ -334,7 +339,7 @@ static int close_for_good(struct mounted_file *file, int failed, struct sfs_stat
         log_loss("%s: what was written last could not be committed, and is lost: %s",
                  path ? path : file->path, strerror(-error));
     free(path);
-    return error;
+    return error ? error : lost;
 }
 
 static void count_closed(struct mounted_files *files, const struct sfs_statistics *last)
@@ -354,6 +359,8 @@ static int end_file(struct mounted_file *file, bool may_stay)
     struct stat st = file->st;
     file->is_busy = true;
     pthread_mutex_unlock(&files->lock);
+    int error_before;
+    unsigned losses = sfs_raw_losses(file->file, &error_before);
     int error = commit_file(file, may_stay, &st);
     bool stays = error && may_stay && error != -ESTALE;
     if (!stays)
@@ -367,7 +374,7 @@ static int end_file(struct mounted_file *file, bool may_stay)
         file->fails_until = clock_now() + RELEASE_NANOS;
     } else {
         pthread_mutex_unlock(&files->lock);
-        int lost = close_for_good(file, error, &last);
+        int lost = close_for_good(file, error, losses, &last);
         pthread_mutex_lock(&files->lock);
         files->lost = files->lost ? files->lost : lost;
         count_closed(files, &last);

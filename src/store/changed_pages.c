@@ -89,21 +89,29 @@ static int put_in_memory(struct store *store, struct page *page, const unsigned 
     return 0;
 }
 
+/* A write that fails may have overwritten some of the page: it goes on in memory, as it was before if it need not be
+ * written. */
 static int write_page(struct store *store, struct page *page, size_t to, const unsigned char *bytes,
                       size_t n, bool must)
 {
-    unsigned char all[PAGE_BYTES];
+    unsigned char before[PAGE_BYTES], all[PAGE_BYTES];
     if (page->spilled_at < 0) {
         memcpy(page->bytes + to, bytes, n);
         return 0;
     }
-    int error = n < PAGE_BYTES ? read_spilled(store, page, all) : 0;
-    if (error)
+    int error = read_spilled(store, page, before);
+    if (error && n < PAGE_BYTES)
         return error;
+    bool is_known = !error;
+    memcpy(all, before, PAGE_BYTES);
     memcpy(all + to, bytes, n);
     error = spill_write(store, page->spilled_at, all, PAGE_BYTES);
+    if (error && must)
+        return put_in_memory(store, page, all);
+    if (error && is_known)
+        (void)put_in_memory(store, page, before);
     if (error)
-        return must ? put_in_memory(store, page, all) : error;
+        return error;
     page->sum = page_sum(all);
     return 0;
 }

@@ -171,8 +171,10 @@ static int write_and_sync(struct store *store, struct journal *journal)
     struct header *header = &journal->header;
     if (!identity_of(journal->fd, &header->self) || !identity_of(store->fd, &header->file))
         return -errno;
-    standing->has_name = standing->has_name && standing->inode == header->self.inode;
+    standing->has_name = standing->has_name && standing->inode == header->self.inode &&
+                         standing->born == header->self.born;
     standing->inode = header->self.inode;
+    standing->born = header->self.born;
     int error = put_all(store, journal);
     if (error || TEMP_FAILURE_RETRY(fdatasync(journal->fd)) < 0)
         return error ? error : -errno;

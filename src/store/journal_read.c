@@ -51,14 +51,17 @@ static int get(struct journal *journal, void *record, size_t n)
     return 0;
 }
 
-/* Whether it can have as many records as it says. */
-static bool has_room(struct journal *journal)
+/* Whether it can have as many records as it says: else -EILSEQ; other errors: it is not known. */
+static int check_room(struct journal *journal)
 {
     const struct header *header = &journal->header;
     struct stat st;
     uint64_t pages = header->new_end / PAGE_BYTES + (header->new_end % PAGE_BYTES > 0);
-    return fstat(fileno(journal->file), &st) == 0 && header->n_pages <= pages &&
-           header->n_pages <= (uint64_t)st.st_size / sizeof(struct page_record);
+    if (fstat(fileno(journal->file), &st) < 0)
+        return -errno;
+    bool has_room = header->n_pages <= pages &&
+                    header->n_pages <= (uint64_t)st.st_size / sizeof(struct page_record);
+    return has_room ? 0 : -EILSEQ;
 }
 
 static int get_header(struct journal *journal)
@@ -85,10 +88,11 @@ static int get_header(struct journal *journal)
     bool is_of_other_version = is_journal && le32toh(stored.version) != JOURNAL_VERSION;
     bool sound = is_journal && !is_of_other_version && le32toh(stored.page_bytes) == PAGE_BYTES &&
                  journal->header.n_witnesses <= MAX_WITNESSES &&
-                 journal->header.new_end <= INT64_MAX && has_room(journal);
-    if (!sound)
+                 journal->header.new_end <= INT64_MAX;
+    error = sound ? check_room(journal) : is_of_other_version ? -EPROTONOSUPPORT : -EILSEQ;
+    if (error)
         journal->header = (struct header){0};
-    return sound ? 0 : is_of_other_version ? -EPROTONOSUPPORT : -EILSEQ;
+    return error;
 }
 
 /* Whether a byte of the page lies before the end that the file is to have. */

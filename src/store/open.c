@@ -230,12 +230,13 @@ bool store_has_reader(const struct store *store)
     return store->reader.read;
 }
 
-/* What was written behind the committed end is discarded. */
+/* What was written behind the committed end is discarded. Not beside a journal that could not be removed: it may be
+ * whole, and then is that of a file which nothing else has changed. */
 static void discard(struct store *store)
 {
     if (store->temporary)
         unlinkat(store->folder, place_entry(store->temporary), 0);
-    else if (store->writable && store->written)
+    else if (store->writable && store->written && !store->stray)
         (void)file_set_end(store, store->committed_end);
 }
 

@@ -60,6 +60,7 @@ struct standing {
     bool stands;
     bool has_name; /* the journal's name is durable: */
     ino_t inode;   /* of this file, or of one that is to be removed; 0: there is none */
+    uint64_t born; /* as struct identity has it: another file may have got the same inode */
     uint64_t sum;  /* of all of it */
     int marked;    /* its descriptor, if its mark says that nothing was written since: the mark is
                     * cleared before the next write; -1: it does not say so */
@@ -75,7 +76,8 @@ struct reach {
     struct store_reach allowed;
     struct stat opened; /* as store_stat_shown had it then, if others are shown what it leads to */
     unsigned depth;     /* number of files on the way here */
-    atomic_uint withheld; /* permission bits that a copy may not have for some file reached from here */
+    atomic_uint
+        withheld; /* permission bits that a copy may not have for some file reached from here */
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import files
-from conftest import BUILD, START_SECONDS, let_in
+from conftest import BUILD, START_SECONDS, Mount, let_in
 from forging_fuse import forging
 from silent_fuse import silent
 from test_disk_errors import Failfs
@@ -324,6 +324,27 @@ def test_they_are_synced(raw_disk):
         fails(errno.ENOSPC, os.fsync, frame.fileno())
         disk.recover()
         os.fsync(frame.fileno())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount disks")
+@pytest.mark.parametrize("what", ["x.h5", ""])
+def test_the_end_of_a_mount_tells_of_what_is_lost(tmp_path, what):
+    """Of a file, or of a folder, by its exit code: here nobody but the end syncs."""
+    disk = Failfs(tmp_path / "disk", errno.EIO)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "disk/raw.raw").write_bytes(bytes(60))
+    make(tmp_path / "folder/x.h5", [(tmp_path / "disk/raw.raw", 0, 60)], (3, 2, 5))
+    mount = Mount(tmp_path / "folder" / what, tmp_path / "mnt", "default",
+                  f"commit_interval=0,external_files={tmp_path / 'disk'}")
+    try:
+        disk.fail(after=1)
+        with open(mount / ("d/frames/1.raw" if what else "x.h5/d/frames/1.raw"), "r+b", buffering=0) as frame:
+            os.pwrite(frame.fileno(), b"1" * 20, 0)
+        assert mount.umount() and mount.wait() == 2
+        assert "external raw data may be lost" in mount.log()
+    finally:
+        mount.destroy()
+        disk.end()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount disks")

@@ -88,8 +88,16 @@ int __wrap_open64(const char *path, int flags, mode_t mode);
 int __real_openat64(int folder, const char *name, int flags, ...);
 int __wrap_openat64(int folder, const char *name, int flags, mode_t mode);
 
+/* Of each piece that is written the disk takes so many bytes, and is full; 0: all. */
+static size_t spilled_bytes;
+
 WRAPPED ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
 {
+    if (spilled_bytes > 0) {
+        (void)__real_pwrite64(fd, bytes, spilled_bytes, at);
+        errno = ENOSPC;
+        return -1;
+    }
     return event() || is_interrupted() ? -1 : __real_pwrite64(fd, bytes, n, at);
 }
 
@@ -135,10 +143,30 @@ WRAPPED int __wrap_fsync(int fd)
     return fails ? -1 : __real_fsync(fd);
 }
 
+/* Which of these calls fails, counted down; a negative number: none does. Where fstat is no function of libc (before
+ * 2.33) it is not seen. */
+static long until_fstat = -1;
+
+int __real_fstat64(int fd, struct stat64 *st);
+int __wrap_fstat64(int fd, struct stat64 *st);
+
+WRAPPED int __wrap_fstat64(int fd, struct stat64 *st)
+{
+    bool fails = until_fstat >= 0 && until_fstat-- == 0;
+    errno = EIO;
+    return fails ? -1 : __real_fstat64(fd, st);
+}
+
+static bool removes_nothing;
+
 WRAPPED int __wrap_unlinkat(int folder, const char *name, int flags)
 {
     if (event())
         return -1;
+    if (removes_nothing) {
+        errno = EIO;
+        return -1;
+    }
     bool is_ended = is_interrupted();
     int result = __real_unlinkat(folder, name, flags); /* some do it, and say EINTR */
     errno = is_ended ? EINTR : errno;
@@ -613,6 +641,28 @@ static void a_journal_of_any_other_length_is_discarded(void **state)
         assert_false(exists("crash.journal"));
         store_close(store);
     }
+}
+
+/* What cannot be looked at may be whole. */
+static void a_journal_that_cannot_be_looked_at_is_kept(void **state)
+{
+    (void)state;
+    log_quietly();
+    make_complete_journal();
+    bool reached;
+    long step = 0;
+    do {
+        struct store *store;
+        copy_whole();
+        until_fstat = step++;
+        int error = store_open_writable("crash", &store);
+        reached = until_fstat < 0;
+        until_fstat = -1;
+        if (error)
+            assert_int_equal(store_open_writable("crash", &store), 0);
+        assert_true(is_equal(store, &after));
+        store_close(store);
+    } while (reached);
 }
 
 static long steps_wanted;
@@ -1159,6 +1209,58 @@ static void a_crash_after_a_failed_commit_leaves_a_whole_state(void **state)
     } while (reached);
 }
 
+/* The journal of a commit that failed may be whole, and is replayed then: so the file must be as the journal says. */
+static void a_file_whose_journal_could_not_be_removed_is_opened(void **state)
+{
+    (void)state;
+    log_quietly();
+    bool reached;
+    long step = 0, left = 0;
+    do {
+        struct store *store = make_before();
+        change(store);
+        event_error = EIO;
+        atomic_store(&until_event, step++);
+        removes_nothing = true;
+        int error = store_commit(store);
+        reached = atomic_load(&until_event) < 0;
+        atomic_store(&until_event, -1);
+        store_close(store);
+        removes_nothing = false;
+        left += error && exists("a.journal");
+        assert_int_equal(store_open_writable("a", &store), 0);
+        assert_true(is_equal(store, &after) || (error && is_equal(store, &before)));
+        store_close(store);
+    } while (reached);
+    assert_true(left > 1);
+}
+
+static long folders_synced;
+
+static int count_folder(int fd)
+{
+    (void)fd;
+    folders_synced++;
+    return 0;
+}
+
+/* Its name is durable before the commit is, also where the new one has the inode of that which was removed. */
+static void a_journal_that_others_have_removed_is_named_anew(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store = make_before();
+    commit_some(store);
+    assert_int_equal(unlink("a.journal"), 0);
+    change_again(store);
+    in_fsync = count_folder;
+    folders_synced = 0;
+    assert_int_equal(store_commit(store), 0);
+    in_fsync = NULL;
+    assert_true(folders_synced > 0);
+    store_close(store);
+}
+
 static void a_full_disk_is_reported_and_nothing_is_lost(void **state)
 {
     (void)state;
@@ -1437,6 +1539,48 @@ static void changes_that_were_put_aside_and_lost_are_not_committed(void **state)
     for (uint64_t at = 0; at < MANY; at += PAGE) {
         assert_int_equal(store_read(store, at, &word, 8), 0);
         assert_int_equal(word, 1);
+    }
+    store_close(store);
+    unlink("many");
+}
+
+/* What a write that fails has put there is of that write. */
+static void changes_that_were_put_aside_stay_when_the_disk_is_full(void **state)
+{
+    (void)state;
+    log_quietly();
+    struct store *store;
+    uint64_t address, word = 1, found;
+    assert_int_equal(store_create("many", true, &store), 0);
+    assert_int_equal(store_allocate(store, MANY, &address), 0);
+    for (uint64_t at = 0; at < MANY; at += PAGE)
+        assert_int_equal(store_write(store, at, &word, 8), 0);
+    assert_int_equal(store_commit(store), 0);
+    word = 2;
+    for (uint64_t at = 0; at < MANY; at += PAGE)
+        assert_int_equal(store_write(store, at, &word, 8), 0);
+    int fd = open_spilled();
+    if (fd < 0) { /* as above */
+        store_close(store);
+        skip();
+    }
+    close(fd);
+    char page[PAGE];
+    memset(page, 7, sizeof(page));
+    for (int whole = 0; whole < 2; whole++) {
+        size_t n = whole ? sizeof(page) : 8;
+        spilled_bytes = 100;
+        assert_int_equal(store_write(store, MANY - (whole + 1) * PAGE, page, n), -ENOSPC);
+        spilled_bytes = 0;
+        assert_int_equal(store_read(store, MANY - (whole + 1) * PAGE, &found, 8), 0);
+        assert_int_equal(found, 2);
+    }
+    assert_int_equal(store_commit(store), 0);
+    store_close(store);
+    assert_int_equal(store_open("many", &store), 0);
+    for (uint64_t at = 0; at < MANY; at += PAGE) {
+        assert_int_equal(store_read(store, at, &found, 8), 0);
+        assert_int_equal(found, 2);
     }
     store_close(store);
     unlink("many");
@@ -1814,6 +1958,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(a_journal_is_read_as_long_as_it_is_wanted),
           cmocka_unit_test(a_journal_with_a_wrong_byte_is_discarded),
           cmocka_unit_test(a_journal_half_carried_out_is_replayed),
+          cmocka_unit_test(a_journal_that_cannot_be_looked_at_is_kept),
           cmocka_unit_test(a_journal_of_another_file_is_refused_and_kept),
           cmocka_unit_test(a_journal_that_was_carried_out_is_forgotten_when_others_change_the_file),
           cmocka_unit_test(what_was_lost_without_a_new_start_of_the_system_is_replayed),
@@ -1825,6 +1970,8 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(a_piece_may_lie_behind_its_vector),
           cmocka_unit_test(a_snapshot_stays_as_it_is_when_commits_fail),
           cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
+          cmocka_unit_test(a_file_whose_journal_could_not_be_removed_is_opened),
+          cmocka_unit_test(a_journal_that_others_have_removed_is_named_anew),
           cmocka_unit_test(a_full_disk_is_reported_and_nothing_is_lost),
           cmocka_unit_test(many_changes_do_not_fill_the_memory),
           cmocka_unit_test(what_a_failed_sync_has_lost_is_written_again),
@@ -1833,6 +1980,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(what_cannot_be_kept_whole_is_not_changed),
           cmocka_unit_test(what_was_put_aside_and_must_be_kept_is_kept_whole),
           cmocka_unit_test(changes_that_were_put_aside_and_lost_are_not_committed),
+          cmocka_unit_test(changes_that_were_put_aside_stay_when_the_disk_is_full),
           cmocka_unit_test(a_new_store_appears_with_its_first_commit),
           cmocka_unit_test(a_file_is_replaced_only_if_that_is_wanted),
           cmocka_unit_test(what_was_changed_since_is_not_replaced),
