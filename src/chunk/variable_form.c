@@ -98,8 +98,8 @@ static int take_old(const struct making *making, struct pool *pool, struct cache
     if (!plain->values)
         return -ENOMEM;
     memcpy(plain->values, old->values, old->value_size);
-    size_t n = old->heap ? making->old_end : 0;
-    int error = heap_open(old->heap, n, &heap, &why);
+    size_t n = making->old_heap ? making->old_end : 0;
+    int error = heap_open(making->old_heap, n, &heap, &why);
     if (!error) {
         error = plain_values(making, heap, plain->values);
         heap_close(heap);
