@@ -64,8 +64,8 @@ size_t slot_stored_bytes(const struct slots *base, const struct sfs_sequence *se
 char *slot_store(const struct slots *base, const struct sfs_sequence *sequence, char *to);
 
 /* The sequence that n bytes are stored for: how many elements, and bytes of memory for these and
- * what they lead to, no more than SLOTS_FACTOR times n and a few; SIZE_MAX: more than memory has. -EILSEQ: they are no whole
- * number of elements. */
+ * what they lead to, no more than SLOTS_FACTOR times n and a few; SIZE_MAX: more than memory has.
+ * -EILSEQ: they are no whole number of elements. */
 int slot_measure(const struct slots *base, const void *stored, size_t n, uint64_t *elements,
                  size_t *bytes, struct why *why);
 

@@ -1507,25 +1507,35 @@ static int open_spilled(void)
     return -1;
 }
 
+/* A store that has committed a 1 in each of many pages, and then a 2 that was put aside, but for the first ones; and
+ * the file where that is. */
+static struct store *put_many_aside(int *fd)
+{
+    struct store *store;
+    uint64_t address;
+    assert_int_equal(store_create("many", true, &store), 0);
+    assert_int_equal(store_allocate(store, MANY, &address), 0);
+    for (uint64_t word = 1; word <= 2; word++) {
+        for (uint64_t at = 0; at < MANY; at += PAGE)
+            assert_int_equal(store_write(store, at, &word, 8), 0);
+        if (word == 1)
+            assert_int_equal(store_commit(store), 0);
+    }
+    *fd = open_spilled();
+    if (*fd < 0) { /* the file system has no files without a name: all are in memory */
+        store_close(store);
+        skip();
+    }
+    return store;
+}
+
 static void changes_that_were_put_aside_and_lost_are_not_committed(void **state)
 {
     (void)state;
     log_quietly();
-    struct store *store;
-    uint64_t address, word = 1;
-    assert_int_equal(store_create("many", true, &store), 0);
-    assert_int_equal(store_allocate(store, MANY, &address), 0);
-    for (uint64_t at = 0; at < MANY; at += PAGE)
-        assert_int_equal(store_write(store, at, &word, 8), 0);
-    assert_int_equal(store_commit(store), 0);
-    word = 2;
-    for (uint64_t at = 0; at < MANY; at += PAGE)
-        assert_int_equal(store_write(store, at, &word, 8), 0);
-    int fd = open_spilled();
-    if (fd < 0) { /* the file system has no files without a name: all are in memory */
-        store_close(store);
-        skip();
-    }
+    int fd;
+    uint64_t word;
+    struct store *store = put_many_aside(&fd);
     assert_int_equal(__real_ftruncate64(fd, 0), 0);
     assert_int_equal(__real_ftruncate64(fd, MANY), 0);
     close(fd);
@@ -1549,21 +1559,9 @@ static void changes_that_were_put_aside_stay_when_the_disk_is_full(void **state)
 {
     (void)state;
     log_quietly();
-    struct store *store;
-    uint64_t address, word = 1, found;
-    assert_int_equal(store_create("many", true, &store), 0);
-    assert_int_equal(store_allocate(store, MANY, &address), 0);
-    for (uint64_t at = 0; at < MANY; at += PAGE)
-        assert_int_equal(store_write(store, at, &word, 8), 0);
-    assert_int_equal(store_commit(store), 0);
-    word = 2;
-    for (uint64_t at = 0; at < MANY; at += PAGE)
-        assert_int_equal(store_write(store, at, &word, 8), 0);
-    int fd = open_spilled();
-    if (fd < 0) { /* as above */
-        store_close(store);
-        skip();
-    }
+    int fd;
+    uint64_t found;
+    struct store *store = put_many_aside(&fd);
     close(fd);
     char page[PAGE];
     memset(page, 7, sizeof(page));
