@@ -446,6 +446,14 @@ int copy_elements(const struct copy *copy)
     return error;
 }
 
+int copy_close(struct sfs_dataset *to, int error)
+{
+    if (to && !error)
+        error = sfs_flush_dataset(to, false);
+    sfs_dataset_close(to);
+    return error;
+}
+
 int copy_some(const struct copy *copy, uint64_t most, uint64_t first, uint64_t step)
 {
     struct work work;

@@ -20,6 +20,10 @@ struct copy {
 /* On error, -EINTR after a signal, the destination has some of the elements. */
 int copy_elements(const struct copy *copy);
 
+/* Closes what was copied to (NULL: nothing). 0 if that had no error, and all that was put into it could be encoded and
+ * is in the next commit; else that error, and it must not be committed. */
+int copy_close(struct sfs_dataset *to, int error);
+
 /* The same of at most so many blocks, spread evenly, without a progress bar; and of those only
  * every step-th, from number `first` on. */
 int copy_some(const struct copy *copy, uint64_t most, uint64_t first, uint64_t step);

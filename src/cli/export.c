@@ -83,7 +83,7 @@ static int export_dataset(struct export *export, struct sfs_dataset *from, const
         return fail(error, "%s:%s", sfs_path(export->to), path);
     struct copy copy = {.from = from, .to = to, .pick = &everything, .what = "exporting"};
     error = info->type.has_pointers ? copy_sequences(&copy) : copy_elements(&copy);
-    sfs_dataset_close(to);
+    error = copy_close(to, error);
     return error ? fail(error, "%s:%s", sfs_path(export->to), path) : 0;
 }
 

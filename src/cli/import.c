@@ -259,14 +259,14 @@ static int import_to(struct import *import, const char *path, struct sfs_dataset
         return fail(error, "%s:%s", sfs_path(import->to), path);
     int code =
         copy->pick->full_every > 0 ? selected_create(import->to, path, create, &copy->selected) : 0;
-    if (!code) {
-        error = copy_elements(copy);
-        code = error ? fail(error, "%s:%s", sfs_path(import->to), path) : 0;
-    }
-    sfs_dataset_close(copy->selected);
-    sfs_dataset_close(copy->to);
-    if (code)
+    if (code) {
+        sfs_dataset_close(copy->to);
         return code;
+    }
+    error = copy_close(copy->selected, copy_elements(copy));
+    error = copy_close(copy->to, error);
+    if (error)
+        return fail(error, "%s:%s", sfs_path(import->to), path);
     if (import->all || import->goal != GOAL_PLAIN)
         print_done(import, path, &choice);
     return 0;
@@ -317,10 +317,8 @@ static int import_sequences(struct import *import, struct sfs_dataset *from, con
         return code;
     filters_use(&filters, create);
     int error = sfs_dataset_create(import->to, to_path, create, &copy.to);
-    if (!error) {
-        error = copy_sequences(&copy);
-        sfs_dataset_close(copy.to);
-    }
+    if (!error)
+        error = copy_close(copy.to, copy_sequences(&copy));
     return error ? fail(error, "%s:%s", sfs_path(import->to), to_path) : 0;
 }
 

@@ -179,8 +179,7 @@ static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const ch
         return error;
     error = has_filters(repack) ? copy_values(repack, from, chunks.to)
                                 : sfs_chunk_iterate(from, copy_chunk, &chunks);
-    sfs_dataset_close(chunks.to);
-    return error;
+    return copy_close(chunks.to, error);
 }
 
 /* ---- Objects ---- */

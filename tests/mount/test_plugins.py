@@ -310,6 +310,25 @@ def test_sparsectl_outlives_them(tmp_path, path):
     assert b"are not used: others may write" in refused.stderr
 
 
+@pytest.mark.parametrize("command", ["import", "export", "repack"])
+def test_a_copy_with_a_chunk_that_cannot_be_encoded_is_none(tmp_path, command):
+    """Neither a new file nor a change of one that is there."""
+    environment, some, there = hostile_plugin(tmp_path), tmp_path / "some.h5", tmp_path / "there.h5"
+    with h5py.File(some, "w") as file:
+        file.create_dataset("x", data=DATA, chunks=(1, 32, 32))
+    if command != "import":
+        assert sparsectl("import", some, tmp_path / "sparse.h5", environment=environment).returncode == 0
+        some = tmp_path / "sparse.h5"
+    with h5py.File(there, "w") as file:
+        file["mine"] = 1
+    before = there.read_bytes()
+    section = "" if command == "export" else "values:"
+    for to in (tmp_path / "new.h5", there) if command != "repack" else [tmp_path / "new.h5"]:
+        done = sparsectl(command, "--filter", f"{section}{HOSTILE}={CRASHES},1", some, to, environment=environment)
+        assert done.returncode == 1 and b"signal 11" in done.stderr, done
+    assert not (tmp_path / "new.h5").exists() and there.read_bytes() == before
+
+
 def test_sparsectl_copies_what_they_filter(tmp_path):
     """Also into new datasets with such a filter, whose chunks the plugin makes: of as many elements as before."""
     path, counter = tmp_path / "some.h5", tmp_path / "decoded"
