@@ -78,7 +78,7 @@ void on_create(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
             mount_redo_removal(mount, inode_unpack(parent), name);
         answer_error(request, error);
     } else {
-        entry.ino = entry.attr.st_ino;
+        entry.ino = inode_pack(inode); /* as in a look-up */
         entry.generation = mount_generation(mount, inode);
         entry.entry_timeout = mount_name_timeout(mount, inode);
         node_looked_up(mount->nodes, inode.node, 1);

@@ -130,10 +130,22 @@ static void end(const struct used *used)
     mount_end_letting_go(used->mount);
 }
 
+/* A handle that was made up may be of a node that another request makes in this moment, whose file is not used here. */
+static bool is_of_no_node(fuse_req_t request, fuse_ino_t number)
+{
+    const struct node *node = node_of(request, number);
+    put_node(request, node);
+    return !node;
+}
+
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
     struct used used;
     bool is_itself = !strcmp(name, ".") || !strcmp(name, "..");
+    if (is_itself && is_of_no_node(request, parent)) {
+        answer_error(request, -ESTALE);
+        return;
+    }
     if (!begin(request, parent, is_itself ? WANTS_INSIDE : WANTS_ALL, &used))
         return;
     mount_requests.lookup(request, parent, name);

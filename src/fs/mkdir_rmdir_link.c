@@ -73,7 +73,7 @@ static int entry_of(struct mount *mount, struct inode parent, const char *name,
         return error;
     error = mount_attributes(mount, inode, &entry->attr, &entry->attr_timeout);
     if (!error) {
-        entry->ino = entry->attr.st_ino;
+        entry->ino = inode_pack(inode);
         entry->generation = mount_generation(mount, inode);
         entry->entry_timeout = MOUNT_TIMEOUT_SECONDS;
         node_looked_up(mount->nodes, inode.node, 1);

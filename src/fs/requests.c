@@ -30,9 +30,11 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
     notify_begin_look(mount->notify, &look);
     if (!error)
         error = mount_attributes(mount, inode, &entry.attr, &entry.attr_timeout);
-    entry.entry_timeout = mount_name_timeout(mount, inode);
+    bool may_be_gone = !is_held && inode.entry == ENTRY_NODE; /* a handle can be made up */
+    entry.entry_timeout = mount_name_timeout(mount, may_be_gone ? (struct inode){0} : inode);
     if (!error) {
-        entry.ino = entry.attr.st_ino;
+        entry.ino =
+            inode_pack(inode); /* the attributes can be those of what it has become meanwhile */
         entry.generation = mount_generation(mount, inode);
         node_looked_up(mount->nodes, inode.node, 1);
     }
