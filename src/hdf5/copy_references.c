@@ -159,7 +159,9 @@ static int translate_all(const struct translation *t, hid_t from, hid_t to, hid_
     if (!error) {
         for (hssize_t i = 0; i < n; i++)
             translate(t, type, elements + (size_t)i * size);
-        error = write_all(to, type, elements) < 0 ? library_failed(-EIO) : 0;
+        error = library_has_read(0); /* what could not be read may lead somewhere */
+        if (!error)
+            error = write_all(to, type, elements) < 0 ? library_failed(-EIO) : 0;
         text_reclaim(type, (hsize_t)n, elements);
     }
     free(elements);

@@ -4,7 +4,8 @@
  *   fail        an errno in decimal: every call that would change or sync another file returns that
  *               error, and `writes` of them at the most succeed before: "28 writes=5"; or only so
  *               many times: "28 writes=5 times=1"
- *   fail_reads  an errno: every read(2) of another file returns it, or each third: "5 each=3"
+ *   fail_reads  an errno: every read(2) of another file returns it, or each third: "5 each=3"; or only of those that
+ *               reach behind a place: "5 each=1 from=4096"
  *   hold        "changes" or "reads": such calls wait until it holds something else. For each that
  *               does it gets a byte longer. "slow": each read takes SLOW_NANOS
  *
@@ -43,6 +44,7 @@ static long writes_left; /* before it */
 static long failures_left;
 static int read_failure;                                 /* errno, or 0 */
 static unsigned reads, each_read;                        /* of so many one fails */
+static unsigned long long reads_from;                    /* that reach behind that place */
 static enum held { NOTHING, CHANGES, READS, SLOW } held; /* what has to wait */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of these */
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
@@ -120,7 +122,8 @@ static void take_control(const struct file *file)
     } else if (!strcmp(file->path, FAIL_READS)) {
         read_failure = 0;
         each_read = 1;
-        sscanf(text, "%d each=%u", &read_failure, &each_read);
+        reads_from = 0;
+        sscanf(text, "%d each=%u from=%llu", &read_failure, &each_read, &reads_from);
     } else {
         held = !strcmp(text, "changes") ? CHANGES
                : !strcmp(text, "reads") ? READS
@@ -229,12 +232,16 @@ static int fail_read(const char *path, char *bytes, size_t n, off_t offset,
     const struct file *file = find(path);
     if (!is_control(path)) {
         wait_while_held(READS);
-        error = read_failure && ++reads % each_read == 0 ? -read_failure : 0;
     }
-    if (!file || error || (size_t)offset >= file->size)
+    if (!file || (size_t)offset >= file->size)
         n = 0;
     else if (n > file->size - (size_t)offset)
         n = file->size - (size_t)offset;
+    if (!is_control(path) && read_failure && (reads_from == 0 || (size_t)offset + n > reads_from) &&
+        ++reads % each_read == 0)
+        error = -read_failure;
+    if (error)
+        n = 0;
     if (n > 0)
         memcpy(bytes, file->bytes + offset, n);
     pthread_mutex_unlock(&lock);

@@ -82,9 +82,9 @@ class Failfs:
     def recover(self):
         (self.path / "fail").write_text("0 writes=0 ")
 
-    def fail_reads(self, error, each=1):
-        """0: they succeed again."""
-        (self.path / "fail_reads").write_text(f"{error} each={each} ")
+    def fail_reads(self, error, each=1, behind=0):
+        """Those that reach behind a place, or each so many; 0: they succeed again."""
+        (self.path / "fail_reads").write_text(f"{error} each={each} from={behind} ")
 
     def hold(self, what):
         """`changes` and syncs, or `reads`, wait from now on."""
@@ -669,6 +669,49 @@ def test_a_read_error_that_passes_leaves_nothing_behind(mounts, unreadable, tmp_
         assert errors > 0 or each > 2
         assert check_mount(mount.root, sound / "a.h5") > 0
         mount.unmount()
+
+
+FAR = 100_000  # bytes in the midst of a file
+
+
+def test_a_read_error_that_passes_hides_no_attribute_for_good(mounts, unreadable):
+    """Whose text lies elsewhere in the file. What is said of a file is kept when it is closed, and as long as it
+    stays the same: but not that it has a name less than there are."""
+    made, folder = unreadable.path.parent / "made.h5", unreadable.path
+    with h5py.File(made, "w") as file:
+        file.create_group("g").attrs["text"] = "x"
+        file["far"] = np.zeros(2 * FAR, "u1")
+        file["g"].attrs.modify("text", "x" * 8000)
+    for name in "a.h5", "b.h5":
+        shutil.copyfile(made, folder / name)
+    mount = mounts(folder, "max_open=1", expect_log=True)
+    time.sleep(2.5)  # nothing is kept of what was changed a moment ago
+    unreadable.fail_reads(errno.EIO, behind=FAR)
+    with contextlib.suppress(OSError):
+        assert os.listxattr(mount / "a.h5/g") == []
+    unreadable.fail_reads(0)
+    assert os.listxattr(mount / "b.h5/g") == ["user.text"]  # so that the other one is closed
+    assert os.listxattr(mount / "a.h5/g") == ["user.text"]
+    mount.unmount()
+
+
+def test_a_read_error_makes_no_reference_null(unreadable, tmp_path):
+    """What leads to a region lies elsewhere in the file."""
+    made, source, copy = tmp_path / "made.h5", unreadable.path / "a.h5", tmp_path / "copy.h5"
+    with h5py.File(made, "w") as file:
+        file["x"] = np.arange(12)
+        file.create_dataset("regions", (2,), h5py.regionref_dtype)[:] = 2 * [h5py.RegionReference()]
+        file["far"] = np.zeros(2 * FAR, "u1")
+        file["regions"][:] = [file["x"].regionref[1:3], file["x"].regionref[5:]]
+        place = file["far"].id.get_offset() + 2 * FAR
+    shutil.copyfile(made, source)
+    unreadable.fail_reads(errno.EIO, behind=place)
+    failed = subprocess.run([SPARSECTL, "repack", source, copy], capture_output=True, check=False)
+    unreadable.fail_reads(0)
+    assert failed.returncode == 1 and failed.stderr and not copy.exists()
+    subprocess.run([SPARSECTL, "repack", source, copy], check=True)
+    with h5py.File(copy) as file:
+        assert [file["x"][region].tolist() for region in file["regions"]] == [[1, 2], list(range(5, 12))]
 
 
 # ---- Slow disks ----

@@ -62,6 +62,9 @@ void client_ask_as_one(struct client *client, bool as_one);
 /* Whether asking for the object has ended a worker before. */
 bool client_is_struck(const struct client *client, uint64_t object);
 
+/* Whether something of the file could not be read in the last call: its answer may leave out what can be read later. */
+bool client_has_missed(const struct client *client);
+
 /* How many workers have been started: what was told to others is not known to this one. */
 unsigned client_starts(const struct client *client);
 

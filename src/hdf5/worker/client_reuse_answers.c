@@ -25,14 +25,14 @@ bool client_knows(struct client *client, enum worker_call call, const struct wir
     return true;
 }
 
-/* Of a call that has succeeded: unless it has said something in the log, or other files may have
- * had to do with it. */
+/* Of a call that has succeeded: unless it has said something in the log, something could not be read, or other files
+ * may have had to do with it. */
 void client_note_answer(const struct client *client, enum worker_call call,
                         const struct wire *request, const struct cursor *results)
 {
     struct answers_of of;
     bool is_alone = !client->has_looked_elsewhere && !client->has_said && client->n_others == 0;
-    if (is_alone && only_says(call) && answers_identify(client->store, &of))
+    if (is_alone && !client->read_failed && only_says(call) && answers_identify(client->store, &of))
         answers_keep(&of, request, results->at, results->left);
 }
 

@@ -180,6 +180,11 @@ int client_renew(struct client *client, uint64_t *root)
     return error;
 }
 
+bool client_has_missed(const struct client *client)
+{
+    return client->read_failed;
+}
+
 unsigned client_starts(const struct client *client)
 {
     return client->starts;

@@ -273,11 +273,12 @@ static int take_said(struct remote *remote, enum listed_what what, uint64_t addr
     return error;
 }
 
-/* What is more than a row may be is not kept: then only the first one was answered. */
+/* What is more than a row may be is not kept: then only the first one was answered. Nor is what may leave out
+ * something. */
 static int keep_row(struct remote *remote, const struct listed_row *row, enum listed_what what,
                     const struct cursor *results)
 {
-    if (results->left > LISTED_MOST_BYTES)
+    if (results->left > LISTED_MOST_BYTES || client_has_missed(remote->client))
         return -EAGAIN;
     unsigned char *said = malloc(results->left ? results->left : 1);
     if (!said)
