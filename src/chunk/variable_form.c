@@ -287,8 +287,8 @@ int variable_form_write(const struct layout *layout, const struct cache_form *ol
                             .elements = elements,
                             .n = elements ? positions->elements : 0};
     *form = (struct cache_form){0};
-    if (making.old->heap_size >=
-        HEAP_COUNT_BYTES + CHECKSUM_BYTES) { /* else nothing can lie in it */
+    /* In a smaller one nothing can lie. */
+    if (making.old->heap_size >= HEAP_COUNT_BYTES + CHECKSUM_BYTES) {
         making.old_heap = making.old->heap;
         making.old_end = making.old->heap_size - CHECKSUM_BYTES;
     }

@@ -76,8 +76,7 @@ struct reach {
     struct store_reach allowed;
     struct stat opened; /* as store_stat_shown had it then, if others are shown what it leads to */
     unsigned depth;     /* number of files on the way here */
-    atomic_uint
-        withheld; /* permission bits that a copy may not have for some file reached from here */
+    atomic_uint withheld; /* permission bits that a copy may not have for some file reached from here */
 };
 
 /* A byte that is not in a page is in the file. What was allocated since the last commit (at or
