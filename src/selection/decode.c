@@ -139,6 +139,34 @@ static bool take_point(struct decoder *d, int width, uint64_t *position)
     return true;
 }
 
+/* Points in their own order that are most of the elements: which of them stands at each position, the later one of
+ * those that stand there again. */
+static int order_most_points(struct decoder *d, uint64_t n, int width)
+{
+    struct selection *selection = d->selection;
+    uint64_t position, elements = 0, *order = calloc(d->extent.elements, sizeof(*order));
+    int error = order ? 0 : -ENOMEM;
+    for (uint64_t i = 0; i < n && !error; i++) {
+        if (!take_point(d, width, &position))
+            error = bad(d, "point");
+        else
+            order[position] = i + 1;
+        if (!error && (i + 1) % ASK_EVERY == 0)
+            error = cpu_limit_check(ASK_EVERY * sizeof(*order));
+    }
+    for (position = 0; position < d->extent.elements && !error; position++) {
+        if (order[position] == 0)
+            continue;
+        error = runs_append(&selection->runs, position, position + 1);
+        order[elements++] = order[position] - 1;
+    }
+    if (!error)
+        selection->order = order;
+    else
+        free(order);
+    return error;
+}
+
 /* Points in their own order, all of them: the runs and the order in which their values stand. That takes memory
  * for each of them, also of those that stand there again: no more of them than there may be runs. */
 static int order_points(struct decoder *d, uint64_t n, int width)
@@ -147,7 +175,7 @@ static int order_points(struct decoder *d, uint64_t n, int width)
     int error = -ENOMEM;
     uint64_t *order = NULL, end = 0, elements = 0;
     if (n > d->max_runs)
-        return -ENOMEM;
+        return d->extent.elements / 2 < d->max_runs ? order_most_points(d, n, width) : -ENOMEM;
     struct pair *pairs = reallocarray(NULL, n, 2 * sizeof(*pairs));
     if (!pairs)
         goto out;

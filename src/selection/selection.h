@@ -27,7 +27,7 @@ void selection_free(struct selection *selection);
  *
  * The runs take at most max_bytes; a block can be short and its runs many. What is allocated
  * besides is at most 20 n bytes and 40 for each run that may be, for points out of order (of which there
- * are no more than that), or four times the runs and 4 MiB, for
+ * are no more than that, but if so many runs are half of all elements), or four times the runs and 4 MiB, for
  * blocks out of order. -ENOMEM, also if the runs would take more; -EILSEQ, with *why naming the
  * field that is wrong (a string constant); errors of cpu_limit_check. On error *selection is empty;
  * otherwise the caller ends with selection_free. */

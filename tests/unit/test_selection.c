@@ -200,14 +200,19 @@ static void expect_runs(const struct positions *p, const struct runs *runs)
     free(list);
 }
 
-/* Decodes a copy that is exactly as long as said, so that sanitizers see what is read behind it. */
+/* Decodes a copy that is exactly as long as said, so that sanitizers see what is read behind it, with memory for as
+ * many runs as there can be, or for very many. */
 static int decode_copy(const void *encoded, size_t n, int rank, const uint64_t *dims,
                        struct selection *selection, const char **why)
 {
+    uint64_t runs = (uint64_t)1 << 20, elements = 1;
+    for (int i = 0; i < rank && elements < runs; i++)
+        elements *= dims[i];
+    runs = elements < runs ? elements / 2 + 1 : runs;
     void *copy = allocate(n);
     memcpy(copy, encoded, n);
-    int error = selection_decode(&(struct sfs_encoded){copy, n}, rank, dims, (size_t)1 << 24,
-                                 selection, why);
+    int error = selection_decode(&(struct sfs_encoded){copy, n}, rank, dims,
+                                 runs * sizeof(struct sfs_interval), selection, why);
     free(copy);
     return error;
 }
@@ -1055,7 +1060,7 @@ static void points_take_no_more_memory_than_allowed(void **state)
 {
     (void)state;
     struct bytes *bytes = allocate(sizeof(*bytes));
-    const hsize_t dims[] = {1, 64};
+    const hsize_t dims[] = {1, 100};
     struct positions p;
     struct selection selection;
     const char *why;
