@@ -66,6 +66,7 @@ static void install(struct cache_form *form, const struct cache_form *made)
     }
     form->order = made->order;
     if (form->has_values || form->elements) { /* no longer needed */
+        form->is_reordered |= form->order != NULL;
         free(form->order);
         form->order = NULL;
     }

@@ -70,11 +70,12 @@ static void free_form(struct cache *cache, struct cache_form *form, struct chunk
     unreserve(cache, bytes);
 }
 
-/* The RFC's evict_values. */
+/* The RFC's evict_values: not of values that only an order which is forgotten puts in their places. */
 static bool evict_values(struct cache *cache, struct chunk *victim)
 {
     struct cache_form *form = &victim->form, values = {0};
-    if (!victim->is_asked || !form->has_defined || !(form->values || form->elements) ||
+    if (!victim->is_asked || !form->has_defined || form->is_reordered ||
+        !(form->values || form->elements) ||
         victim->run_bytes * SELECTION_SHARE > victim->form_bytes)
         return false;
     form_move_values(form, &values);

@@ -47,6 +47,7 @@ struct cache_form {
     /* Values whose selection was a list of points out of order: value order[i] is that of defined
      * element i. Only until they are loaded. */
     uint64_t *order;
+    bool is_reordered; /* they were loaded by such an order, which is forgotten */
     /* The open form. All that is defined lies in the first `filled` elements. */
     bool is_open;
     uint64_t *mask;   /* NULL: the layout is dense */

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/cache.h"
 #include "common/invariants.h"
 #include "dataset/private.h"
+#include "format/structure.h"
 #include "index/private.h"
 #include "layout/sparse.h"
 #include "sparsefs/sparsefs.h"
@@ -150,6 +152,79 @@ static void chunks_are_copied_as_they_are(void **state)
         sfs_dataset_close(to);
         assert_int_equal(sfs_close(file), 0);
     }
+}
+
+/* A chunk all of whose elements are listed from the last to the first, with values that are their positions. */
+static void put_backwards(struct sfs_dataset *dataset, uint32_t side)
+{
+    const hsize_t dims[] = {side, side};
+    size_t n = (size_t)side * side, encoded_n;
+    struct sfs_chunk_info info = {.start = {0}};
+    hsize_t *points = allocate(n * 2 * sizeof(*points));
+    uint32_t *values = allocate((n + 1) * sizeof(*values));
+    for (size_t i = 0; i < n; i++) {
+        values[i] = (uint32_t)(n - 1 - i);
+        points[2 * i] = values[i] / side;
+        points[2 * i + 1] = values[i] % side;
+    }
+    hid_t space = H5Screate_simple(2, dims, NULL);
+    assert_true(H5Sselect_elements(space, H5S_SELECT_SET, n, points) >= 0);
+    assert_true(H5Sencode(space, NULL, &encoded_n) >= 0);
+    unsigned char *selection = allocate(encoded_n + 4);
+    assert_true(H5Sencode(space, selection, &encoded_n) >= 0);
+    structure_sum(selection, encoded_n + 4);
+    info.section_size[0] = info.unfiltered_size[0] = encoded_n + 4;
+    info.section_size[1] = info.unfiltered_size[1] = n * sizeof(*values);
+    assert_int_equal(
+        sfs_write_chunk(dataset, &info, (const void *[SFS_SECTIONS]){selection, values}), 0);
+    assert_true(H5Sclose(space) >= 0);
+    free(selection);
+    free(values);
+    free(points);
+}
+
+static void check_positions(struct sfs_dataset *dataset, uint32_t side)
+{
+    struct sfs_slab all = {.rank = 2, .count = {side, side}};
+    size_t n = (size_t)side * side;
+    uint32_t *values = allocate(n * sizeof(*values));
+    assert_int_equal(sfs_read(dataset, &all, 0, values, n * sizeof(*values)), 0);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(values[i], i);
+    free(values);
+}
+
+static void values_out_of_order_are_in_their_places_after_eviction(void **state)
+{
+    (void)state;
+    const uint32_t side = 64;
+    struct sfs_file *file = create_file();
+    struct sfs_dataset *dataset = NULL;
+    struct sfs_dataset_create create = {
+        .rank = 2, .dims = {side, side}, .max_dims = {side, side}, .chunk_dims = {side, side}};
+    struct sfs_slab all = {.rank = 2, .count = {side, side}};
+    struct sfs_defined defined;
+    void *type = NULL;
+    assert_int_equal(sfs_type_encode("<u4", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, "/backwards", &create, &dataset), 0);
+    free(type);
+    put_backwards(dataset, side);
+    size_t limit = cache_limit(file->cache);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sfs_get_defined(dataset, &all, &defined), 0);
+        assert_int_equal(defined.n, 1);
+        sfs_defined_free(&defined);
+        check_positions(dataset, side);
+        cache_set_limit(file->cache, side * side); /* room for the selection, not for its values */
+        cache_set_limit(file->cache, limit);
+    }
+    const uint32_t first = 0;
+    struct sfs_slab one = {.rank = 2, .count = {1, 1}};
+    assert_int_equal(sfs_write(dataset, &one, &first), 0);
+    check_positions(dataset, side);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
 }
 
 /* Chunks over the edge of a dataset that stores those without filters have no masks in the file. */
@@ -830,6 +905,7 @@ static void a_chunk_that_moves_while_it_is_read_is_stale(void **state)
 
 TEST_MAIN(cmocka_unit_test(one_dataset_does_not_hold_back_others),
           cmocka_unit_test(chunks_are_copied_as_they_are),
+          cmocka_unit_test(values_out_of_order_are_in_their_places_after_eviction),
           cmocka_unit_test(chunks_over_the_edge_are_copied_with_masks),
           cmocka_unit_test(chunk_info_says_what_iteration_says),
           cmocka_unit_test(iteration_ends_when_it_is_told_to),
