@@ -991,7 +991,8 @@ SFS_API int sfs_dataset_get_defined(struct sfs_dataset *dataset, const struct sf
  * function that sfs_chunk_iterate calls. -EINVAL, also for more than 2^63 - 1 elements; -EFBIG: it
  * would grow to more chunks than its index can hold (arrays: 2^32); -EOPNOTSUPP (neither sparse nor
  * chunked; smaller, and sparse with other elements of variable length than sfs_dataset_create
- * makes). */
+ * makes). After another error the dims are those of before, but what lies outside of smaller ones may be erased
+ * already. */
 SFS_API int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims);
 
 /* The same, but no dim becomes less than it is: for several threads that append. */

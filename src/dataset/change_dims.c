@@ -204,7 +204,10 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
         shrinks |= dims[i] < layout->dims[i];
     size_t rank = (size_t)layout->rank;
     bool edges = layout->unfiltered_edges;
-    /* Edge chunks without filters are stored by the dims: none is stored while these change. */
+    /* Edge chunks without filters are stored by the dims: none is stored while these change, and no commit has some
+     * of those dims and some of these. */
+    if (edges)
+        file_hold_commits(dataset->file);
     cache_hold(dataset->cache);
     int error = 0;
     if (edges) /* the index must have all chunks */
@@ -218,11 +221,13 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
         error = cut(dataset, dims);
     if (!error)
         error = set_dims(dataset, dims);
-    if (!error && edges)
-        error = cache_flush(dataset->file->cache, dataset->cache);
+    if (!error && edges) /* what cannot be stored keeps commits from these dims */
+        (void)cache_flush(dataset->file->cache, dataset->cache);
     if (!error && shrinks)
         cache_forget_outside(dataset->cache);
     cache_let_go(dataset->cache);
+    if (edges)
+        file_let_commits(dataset->file);
     return error;
 }
 
@@ -237,13 +242,11 @@ static int change_dense(struct sfs_dataset *dataset, const uint64_t *dims)
         return error;
     pthread_rwlock_wrlock(&file->commit_lock);
     error = set_library_dims(dataset, dims);
-    if (!error && stays)
+    if (!error)
         take_dims(dataset, dims);
     pthread_rwlock_unlock(&file->commit_lock);
     if (dataset->cache && !stays) /* edge chunks may be stored in another way now */
         cache_forget(dataset->cache);
-    if (!error && !stays)
-        take_dims(dataset, dims);
     return error;
 }
 

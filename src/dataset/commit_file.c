@@ -123,6 +123,25 @@ int file_flush(struct sfs_file *file, bool keeps_promises, int *left)
     return error;
 }
 
+void file_hold_commits(struct sfs_file *file)
+{
+    struct flushing *flushing = &file->flushing;
+    pthread_mutex_lock(&flushing->lock);
+    while (flushing->running)
+        pthread_cond_wait(&flushing->ended_one, &flushing->lock);
+    flushing->running = true;
+    pthread_mutex_unlock(&flushing->lock);
+}
+
+void file_let_commits(struct sfs_file *file)
+{
+    struct flushing *flushing = &file->flushing;
+    pthread_mutex_lock(&flushing->lock);
+    flushing->running = false;
+    pthread_cond_broadcast(&flushing->ended_one);
+    pthread_mutex_unlock(&flushing->lock);
+}
+
 static int flush(struct sfs_file *file, bool keeps_promises, int *left)
 {
     *left = 0;

@@ -248,6 +248,10 @@ bool writing_hold(struct sfs_file *file);
 /* Commits, as sfs_flush. *left: as of cache_flush_most. */
 int file_flush(struct sfs_file *file, bool keeps_promises, int *left);
 
+/* Waits for the commit that runs; none begins from then to the second call. Who calls it holds no lock of the file. */
+void file_hold_commits(struct sfs_file *file);
+void file_let_commits(struct sfs_file *file);
+
 int use_init(struct use *use); /* -ENOMEM */
 void use_destroy(struct use *use);
 
