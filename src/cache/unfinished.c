@@ -138,6 +138,14 @@ enum unfinished_share unfinished_share(const struct chunk *chunk)
     return most;
 }
 
+static void note_stored(struct cache_dataset *dataset, uint64_t end)
+{
+    pthread_mutex_lock(&dataset->cache->lock);
+    if (dataset->stored_end < end)
+        dataset->stored_end = end;
+    pthread_mutex_unlock(&dataset->cache->lock);
+}
+
 void unfinished_stored(struct chunk *chunk, const struct cache_form *form)
 {
     const struct layout *layout = chunk->dataset->layout;
@@ -150,11 +158,14 @@ void unfinished_stored(struct chunk *chunk, const struct cache_form *form)
         last = (entry->first + defined->elements - entry->index - 1) /
                (layout->chunk_bytes / layout->element_size / rows);
     }
-    uint64_t end = chunk->scaled[0] * rows + last + 1;
-    pthread_mutex_lock(&chunk->dataset->cache->lock);
-    if (chunk->dataset->stored_end < end)
-        chunk->dataset->stored_end = end;
-    pthread_mutex_unlock(&chunk->dataset->cache->lock);
+    note_stored(chunk->dataset, chunk->scaled[0] * rows + last + 1);
+}
+
+void unfinished_stored_whole(struct chunk *chunk)
+{
+    const struct layout *layout = chunk->dataset->layout;
+    uint64_t end = (chunk->scaled[0] + 1) * layout->chunk_dims[0];
+    note_stored(chunk->dataset, end < layout->dims[0] ? end : layout->dims[0]);
 }
 
 void unfinished_cut(struct cache_dataset *dataset)

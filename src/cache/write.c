@@ -271,6 +271,7 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     fresh->record = old->record;
     fresh->encoding = old->encoding;
     fresh->failed = old->failed;
+    fresh->part_stored = old->part_stored;
     fresh->own_error = old->own_error;
     fresh->write_error = old->failed ? old->write_error : 0;
     fresh->rewritten = rewritten;
@@ -611,6 +612,8 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
     if (error)
         return error;
     struct chunk_record record = chunk->record;
+    if (encoded)
+        unfinished_stored_whole(chunk);
     error = layout->ops->insert(layout, scaled, encoded, &record);
     if (error == -EILSEQ)
         error = -EIO;

@@ -183,6 +183,14 @@ void encoders_retry(struct cache *cache, bool all)
     }
 }
 
+/* The rest of it is as old as it was for all flushes, but for the commit that has left it out. */
+static void note_part(struct chunk *now, const struct encoding *encoding)
+{
+    now->part_stored = encoding->flushes;
+    if (now != encoding->chunk)
+        chunk_still_dirty(now, encoding->since);
+}
+
 /* The chunk that is in the table by now: the encoded one, or its replacement by a writer. */
 static void end_encoding(struct encoding *encoding, const struct chunk_record *record, int error,
                          bool own)
@@ -204,7 +212,7 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
     } else {
         cache->encoded++;
         if (encoding->is_part)
-            chunk_dirty_again(now);
+            note_part(now, encoding);
         else if (now == chunk)
             chunk_mark_clean(chunk);
         if (cache->write_error) { /* the cause may have passed */
@@ -389,7 +397,8 @@ static struct chunk *next_of_flush(const struct cache *cache, const struct flush
             break;
         if (!flushes(flush, chunk->dataset) || chunk->failed >= flush->number)
             continue;
-        if (flush->commits && !chunk->encoding && unfinished_share(chunk) == UNFINISHED_ALL)
+        if (flush->commits && !chunk->encoding &&
+            (chunk->part_stored >= flush->number || unfinished_share(chunk) == UNFINISHED_ALL))
             continue;
         *more = true;
         if (is_idle(chunk))

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache/private.h"
 #include "dataset/private.h"
 #include "filter/filter.h"
 #include "sparsefs/sparsefs.h"
@@ -24,7 +25,7 @@
 
 /* ---- What stands still ---- */
 
-static atomic_bool hold, hold_encoding;
+static atomic_bool hold, hold_encoding, hold_change;
 static sem_t reached, released;
 
 static void stand_still(atomic_bool *once)
@@ -56,6 +57,21 @@ __attribute__((visibility("default"))) int __wrap_filter_encode(struct filter_pi
 {
     stand_still(&hold_encoding);
     return __real_filter_encode(pipeline, in, size, scratch, out, out_size);
+}
+
+int __real_cache_write(struct cache_dataset *dataset, const uint64_t *scaled,
+                       const struct runs *positions, const void *values, bool whole);
+int __wrap_cache_write(struct cache_dataset *dataset, const uint64_t *scaled,
+                       const struct runs *positions, const void *values, bool whole);
+
+__attribute__((visibility("default"))) int __wrap_cache_write(struct cache_dataset *dataset,
+                                                              const uint64_t *scaled,
+                                                              const struct runs *positions,
+                                                              const void *values, bool whole)
+{
+    int error = __real_cache_write(dataset, scaled, positions, values, whole);
+    stand_still(&hold_change);
+    return error;
 }
 
 /* ---- What fails ---- */
@@ -131,6 +147,8 @@ static uint16_t read_row(struct sfs_dataset *of, uint64_t i)
     return values[0];
 }
 
+static bool has_unfiltered_edges; /* the next one that is made */
+
 static struct sfs_dataset *make_dataset(const char *path, uint64_t rows, uint64_t max_rows,
                                         uint64_t chunk_rows, uint64_t chunk_columns)
 {
@@ -141,6 +159,7 @@ static struct sfs_dataset *make_dataset(const char *path, uint64_t rows, uint64_
                                         .dims = {rows, COLUMNS},
                                         .max_dims = {max_rows, COLUMNS},
                                         .chunk_dims = {chunk_rows, chunk_columns},
+                                        .unfiltered_edges = has_unfiltered_edges,
                                         .n_filters = {0, 1},
                                         .filters = {NULL, &shuffle}};
     struct sfs_dataset *made;
@@ -187,15 +206,21 @@ static void *flush(void *context)
     return (void *)(intptr_t)sfs_flush(file);
 }
 
-/* Begins a flush in a thread, which stands still once. */
-static pthread_t begin_flush(atomic_bool *where)
+/* Starts a thread, which stands still once. */
+static void start_still(pthread_t *thread, void *(*function)(void *context), void *context,
+                        atomic_bool *where)
 {
-    pthread_t thread;
     sem_init(&reached, 0, 0);
     sem_init(&released, 0, 0);
     atomic_store(where, true);
-    start_thread(&thread, flush, NULL);
+    start_thread(thread, function, context);
     sem_wait(&reached);
+}
+
+static pthread_t begin_flush(atomic_bool *where)
+{
+    pthread_t thread;
+    start_still(&thread, flush, NULL, where);
     return thread;
 }
 
@@ -443,6 +468,134 @@ static void what_is_unfinished_is_left_out_of_a_commit_under_way(void **state)
     close_file();
 }
 
+static void *flush_dataset(void *context)
+{
+    (void)context;
+    return (void *)(intptr_t)sfs_flush_dataset(dataset, false);
+}
+
+static void *store_chunk(void *context)
+{
+    struct sfs_chunk_info *info = context;
+    return (void *)(intptr_t)sfs_chunk_info(dataset, (uint64_t[]){0, 0}, info);
+}
+
+static void what_a_commit_leaves_out_is_stored_for_others(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct sfs_slab second = row(1);
+        struct sfs_unfinished *unfinished;
+        struct sfs_chunk_info info;
+        pthread_t other;
+        create_file(2, 2, 2, COLUMNS);
+        assert_int_equal(write_row(0, 7), 0);
+        assert_int_equal(sfs_begin_unfinished(dataset, &second, &unfinished), 0);
+        assert_int_equal(write_row(1, 9), 0);
+        alarm(300);
+        pthread_t thread = begin_flush(&hold_encoding);
+        atomic_store(&waiting, 0);
+        atomic_store(&watched, &file->cache->changed);
+        start_thread(&other, i == 0 ? flush_dataset : store_chunk, &info);
+        while (atomic_load(&waiting) == 0)
+            usleep(1000);
+        sem_post(&released);
+        join(thread);
+        join(other);
+        alarm(0);
+        atomic_store(&watched, NULL);
+        assert_int_equal(file->cache->n_dirty, 0);
+        assert_int_equal(sfs_chunk_info(dataset, (uint64_t[]){0, 0}, &info), 0);
+        assert_int_equal(info.unfiltered_size[1] / (2 * COLUMNS * sizeof(uint16_t)), 1);
+        sfs_end_unfinished(unfinished);
+        close_file();
+    }
+}
+
+/* Writes a row by the chunk of another one, whose chunks are whole rows. */
+static void write_row_as(uint64_t from, uint64_t to)
+{
+    unsigned char sections[2][1000];
+    struct sfs_chunk_info info;
+    assert_int_equal(sfs_chunk_info(dataset, (uint64_t[]){from, 0}, &info), 0);
+    assert_true(info.section_size[0] <= 1000 && info.section_size[1] <= 1000);
+    assert_int_equal(
+        sfs_read_chunk(dataset, &info, (void *[SFS_SECTIONS]){sections[0], sections[1]}), 0);
+    info.start[0] = to;
+    assert_int_equal(
+        sfs_write_chunk(dataset, &info, (const void *[SFS_SECTIONS]){sections[0], sections[1]}), 0);
+}
+
+/* Ready chunks go into the index at once: the dims that a running commit has must not be smaller. */
+static void ready_chunks_are_within_the_dims_of_a_commit_under_way(void **state)
+{
+    (void)state;
+    struct expected expected = {.committed = {7, 8, 7}, .committed_rows = 3};
+    create_file(0, SFS_UNLIMITED, 1, COLUMNS);
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){2, COLUMNS}), 0);
+    assert_int_equal(write_row(0, 7), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(write_row(1, 8), 0);
+    alarm(300);
+    pthread_t thread = begin_flush(&hold_encoding);
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){3, COLUMNS}), 0);
+    write_row_as(0, 2);
+    sem_post(&released);
+    join(thread);
+    alarm(0);
+    check_committed(&expected);
+    close_file();
+}
+
+static size_t n_dirty(void)
+{
+    pthread_mutex_lock(&file->cache->lock);
+    size_t n = file->cache->n_dirty;
+    pthread_mutex_unlock(&file->cache->lock);
+    return n;
+}
+
+static void *add_a_row(void *rows)
+{
+    uint64_t dims[] = {*(const uint64_t *)rows + 1, COLUMNS};
+    return (void *)(intptr_t)sfs_extend(dataset, dims);
+}
+
+/* What reaches over an edge is stored without filters: by the dims that are committed with it. */
+static void a_commit_while_an_edge_moves_has_chunks_as_its_dims_say(void **state)
+{
+    (void)state;
+    uint64_t rows = 7;
+    struct sfs_options options = {.replace = true};
+    pthread_t extends, flushes;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    has_unfiltered_edges = true;
+    dataset = make_dataset("/x", rows, SFS_UNLIMITED, 8, COLUMNS);
+    has_unfiltered_edges = false;
+    for (uint64_t i = 0; i < rows; i++)
+        assert_int_equal(write_row(i, (uint16_t)(i + 1)), 0);
+    assert_int_equal(sfs_flush(file), 0);
+
+    alarm(300);
+    start_still(&extends, add_a_row, &rows, &hold_change);
+    atomic_store(&waiting, 0);
+    atomic_store(&watched, &file->flushing.ended_one);
+    start_thread(&flushes, flush, NULL);
+    while (n_dirty() > 0 && atomic_load(&waiting) == 0)
+        usleep(1000);
+    sem_post(&released);
+    join(extends);
+    join(flushes);
+    alarm(0);
+    atomic_store(&watched, NULL);
+    close_file();
+    assert_int_equal(sfs_open(PATH, NULL, &file), 0);
+    dataset = open_dataset(file, "/x");
+    for (uint64_t i = 0; i < rows; i++)
+        assert_int_equal(read_row(dataset, i), i + 1);
+    close_file();
+}
+
 static void make_dense_file(unsigned n_others)
 {
     const hsize_t dims[] = {1, COLUMNS}, most[] = {H5S_UNLIMITED, COLUMNS};
@@ -562,4 +715,7 @@ TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
           cmocka_unit_test(dims_that_could_not_be_put_back_are_before_chunks_are_stored),
           cmocka_unit_test(what_libhdf5_does_not_place_takes_no_space),
           cmocka_unit_test(what_is_unfinished_is_left_out),
-          cmocka_unit_test(what_is_unfinished_is_left_out_of_a_commit_under_way))
+          cmocka_unit_test(what_is_unfinished_is_left_out_of_a_commit_under_way),
+          cmocka_unit_test(what_a_commit_leaves_out_is_stored_for_others),
+          cmocka_unit_test(ready_chunks_are_within_the_dims_of_a_commit_under_way),
+          cmocka_unit_test(a_commit_while_an_edge_moves_has_chunks_as_its_dims_say))
