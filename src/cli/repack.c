@@ -154,6 +154,30 @@ static int copy_values(struct repack *repack, struct sfs_dataset *from, struct s
     return error;
 }
 
+static bool are_same(size_t n, const struct sfs_filter *filters, size_t n_others,
+                     const struct sfs_filter *others)
+{
+    bool same = n == n_others;
+    for (size_t i = 0; same && i < n; i++) {
+        const struct sfs_filter *a = &filters[i], *b = &others[i];
+        same =
+            a->id == b->id && a->optional == b->optional && a->n_values == b->n_values &&
+            (a->n_values == 0 || !memcmp(a->values, b->values, a->n_values * sizeof(*a->values)));
+    }
+    return same;
+}
+
+/* libhdf5 completes filters by the datatype: those of a source that was made otherwise may have got
+ * other parameters. */
+static bool has_filters_of(const struct sfs_dataset *from, const struct sfs_dataset *to)
+{
+    const struct sfs_dataset_info *a = sfs_dataset_info(from), *b = sfs_dataset_info(to);
+    return are_same(a->n_selection_filters, a->selection_filters, b->n_selection_filters,
+                    b->selection_filters) &&
+           are_same(a->n_filters, a->filters, b->n_filters, b->filters) &&
+           are_same(a->n_heap_filters, a->heap_filters, b->n_heap_filters, b->heap_filters);
+}
+
 static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const char *path)
 {
     const struct sfs_dataset_info *info = sfs_dataset_info(from);
@@ -177,8 +201,9 @@ static int copy_sparse(struct repack *repack, struct sfs_dataset *from, const ch
     int error = sfs_dataset_create(repack->to, path, &create, &chunks.to);
     if (error)
         return error;
-    error = has_filters(repack) ? copy_values(repack, from, chunks.to)
-                                : sfs_chunk_iterate(from, copy_chunk, &chunks);
+    error = has_filters(repack) || !has_filters_of(from, chunks.to)
+                ? copy_values(repack, from, chunks.to)
+                : sfs_chunk_iterate(from, copy_chunk, &chunks);
     return copy_close(chunks.to, error);
 }
 

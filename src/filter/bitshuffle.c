@@ -182,11 +182,21 @@ static bool complete(size_t element_size, size_t chunk_bytes, unsigned *values, 
     return filter_kind_of(&filter) != NULL;
 }
 
-/* More parameters than can be given are those of a header. */
+/* More parameters than can be given are those of a header, and so are three of which the second, its
+ * minor version, is no compression that can be. */
+static bool is_of_header(const struct sfs_filter *filter)
+{
+    const size_t most_given = LEVEL - BLOCK + 1;
+    unsigned compression = filter_value(filter, COMPRESSION - BLOCK, NOT_COMPRESSED);
+    return filter->n_values > most_given ||
+           (filter->n_values == most_given && compression != NOT_COMPRESSED &&
+            compression != BY_LZ4 && compression != BY_ZSTD);
+}
+
 struct sfs_filter filter_to_create_with(const struct sfs_filter *filter)
 {
     struct sfs_filter given = *filter;
-    if (filter->id == FILTER_BITSHUFFLE && filter->n_values > LEVEL - BLOCK + 1) {
+    if (filter->id == FILTER_BITSHUFFLE && is_of_header(filter)) {
         given.values += BLOCK;
         given.n_values -= BLOCK;
     }

@@ -136,6 +136,8 @@ def test_by_number(tmp_path):
     filters = only(path)["filters"]
     assert [without_version(f) for f in filters["values"]] in ([[0, 4, 2]], [[0, 4, 2, 0, 0]])
     assert [without_version(f) for f in filters["selection"]] == [[0, 4, 1, 0, 0]]
+    done("repack", path, tmp_path / "copy.h5")
+    assert only(tmp_path / "copy.h5")["filters"] == filters
 
 
 @pytest.mark.parametrize("chunks", [(1, 60, 50), (3, 16, 33), (2, 60, 50)], ids=str)

@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 
 import h5py
 import numpy as np
 import pytest
 
-from test_sparsectl import (BUILD, FAILED, SECONDS, SPARSECTL, USAGE, coordinates, done, failed, info, make,
+from test_sparsectl import (BUILD, FAILED, SECONDS, SPARSECTL, TOP, USAGE, coordinates, done, failed, info, make,
                             scattered)
+
+sys.path.insert(0, str(TOP / "tests/refused"))
+import build  # noqa: E402
 
 WRITER = BUILD / "tests/crash/writer"
 
@@ -408,3 +412,38 @@ def test_sparse_datasets_get_other_filters(tmp_path):
     failed("repack", "--filter", "deflate", path, copy, code=USAGE)
     failed("repack", "--filter", "values:32999=1", path, copy)
     assert not copy.exists()
+
+
+def shuffled(values, size):
+    whole = len(values) // size * size
+    return b"".join(values[k:whole:size] for k in range(size)) + values[whole:]
+
+
+def bits_shuffled(values):
+    """Of elements of a byte: eight of them, then those that are left as they are."""
+    bits = np.unpackbits(np.frombuffer(values[:8], np.uint8), bitorder="little").reshape(8, 8)
+    return np.packbits(bits.T, bitorder="little").tobytes() + values[8:]
+
+
+@pytest.mark.parametrize("filter, encode, copied", [
+    ((2, 1), lambda values: values, [4]),
+    ((2, 2), lambda values: shuffled(values, 2), [4]),
+    ((2, 8), lambda values: shuffled(values, 8), [4]),
+    ((2, 4), lambda values: shuffled(values, 4), [4]),
+    ((32008, 0, 4, 1), bits_shuffled, [0, 4, 4]),
+    ((32008, 0, 3, 1, 0, 0), bits_shuffled, [0, 4, 4, 0, 0]),
+], ids=["bytes", "of 2", "of 8", "as they are", "bits", "bits of blocks"])
+def test_filters_that_libhdf5_gives_other_parameters(tmp_path, monkeypatch, filter, encode, copied):
+    """Which those of a copy are: what was encoded with the source's is encoded again."""
+    monkeypatch.setenv("HDF5_PLUGIN_PATH", str(tmp_path))
+    path, copy = tmp_path / "a.h5", tmp_path / "b.h5"
+    stored = [zlib.compress(build.summed(build.THREE)), zlib.compress(encode(build.int32(*build.VALUES)))]
+    path.write_bytes(build.filtered(stored=stored, filters=((0, [(1, 6)]), (1, [filter, (1, 6)])),
+                                    masks=(0, 0)).content)
+    expected = {(i + 1,): str(value) for i, value in enumerate(build.VALUES)}
+    assert coordinates(f"{path}:/bad") == expected
+    done("repack", path, copy)
+    assert coordinates(f"{copy}:/bad") == expected
+    (bad,) = [d for d in info(copy)["datasets"] if d["path"] == "/bad"]
+    assert [f["parameters"] for f in bad["filters"]["values"]] == [copied, [6]]
+    assert "sound" in done("check", copy)
