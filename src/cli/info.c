@@ -99,8 +99,11 @@ static void print_filters(FILE *out, const char *section, size_t n,
 {
     fprintf(out, "  %-11s ", section);
     for (size_t i = 0; i < n; i++) {
-        fprintf(out, "%s%.*s (%d", i ? ", " : "", (int)sizeof(filters[i].name), filters[i].name,
-                filters[i].id);
+        char name[sizeof(filters[i].name) + 1];
+        snprintf(name, sizeof(name), "%.*s", (int)sizeof(filters[i].name), filters[i].name);
+        fputs(i ? ", " : "", out);
+        print_text(out, name);
+        fprintf(out, " (%d", filters[i].id);
         for (size_t k = 0; k < filters[i].n_values; k++)
             fprintf(out, "%s%u", k ? "," : ": ", filters[i].values[k]);
         putc(')', out);
@@ -445,7 +448,8 @@ static int show_file(struct query *query)
     if (error)
         return fail(error, "%s", query->target.file);
     if (!query->json) {
-        fprintf(out, "%s: %jd bytes\n", query->target.file, (intmax_t)st.st_size);
+        print_text(out, query->target.file); /* where a link has led to */
+        fprintf(out, ": %jd bytes\n", (intmax_t)st.st_size);
         return show(query);
     }
     fputs("{\n  \"file\": ", out);

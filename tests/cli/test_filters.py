@@ -2,12 +2,16 @@
 of sparse datasets and of dense ones. Where there are plugins, h5py reads with them what was made."""
 import os
 import subprocess
+import sys
 
 import h5py
 import numpy as np
 import pytest
 
-from test_sparsectl import BUILD, USAGE, done, failed, only, run
+from test_sparsectl import BUILD, TOP, USAGE, done, failed, info, only, run
+
+sys.path.insert(0, str(TOP / "tests/refused"))
+import build  # noqa: E402
 
 PLUGINS = "/usr/lib/x86_64-linux-gnu/hdf5/serial/plugins"
 PLUGIN_OF = {32008: "libh5bshuf.so", 32004: "libh5lz4.so", 32001: "libH5Zblosc.so", 307: "libh5bz2.so",
@@ -138,6 +142,17 @@ def test_by_number(tmp_path):
     assert [without_version(f) for f in filters["selection"]] == [[0, 4, 1, 0, 0]]
     done("repack", path, tmp_path / "copy.h5")
     assert only(tmp_path / "copy.h5")["filters"] == filters
+
+
+def test_names_are_no_orders_to_a_terminal(tmp_path):
+    """Those in the file, which may be longer than what is kept of them."""
+    name = "\x1b[31mbits\n\x9bof" + 60 * "x"
+    filters = (0, [(1, 6)]), (1, [((32008, name.encode()), 0, 4, 4), (1, 6)])
+    path = tmp_path / "f.h5"
+    path.write_bytes(build.filtered(filters=filters, masks=(0, 0)).content)
+    assert "  values:     ?[31mbits???ofxx" in done("info", f"{path}:/bad")
+    (bad,) = [d for d in info(path)["datasets"] if d["path"] == "/bad"]
+    assert bad["filters"]["values"][0]["name"] == name[:62]
 
 
 @pytest.mark.parametrize("chunks", [(1, 60, 50), (3, 16, 33), (2, 60, 50)], ids=str)

@@ -81,6 +81,14 @@ def test_a_mask_behind_a_link(master, tmp_path):
         assert np.array_equal(f["x"][...], np.where(np.arange(5) % 5 == 0, 0, ARRAY))
 
 
+def test_names_of_files_are_no_orders_to_a_terminal(tmp_path):
+    name = "n\x1b[31mear\n\x9b.h5"
+    make(tmp_path / name)
+    with h5py.File(tmp_path / "master.h5", "w") as f:
+        f["link"] = h5py.ExternalLink(name, "/entry/data/data")
+    assert done("info", f"{tmp_path / 'master.h5'}:/link").startswith(f"{tmp_path}/n?[31mear???.h5: ")
+
+
 def test_links_that_are_not_followed(master, tmp_path):
     """What is refused says which option follows it; nothing is made."""
     outside = tmp_path.parent / f"{tmp_path.name}-outside"

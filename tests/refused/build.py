@@ -92,12 +92,14 @@ def layout(chunk, item, index, flags=0, composition=bytes([8, 2, 1, 0])):
 
 
 def section_filters(*lists):
-    """Pairs of section and filters, each an id and its parameters."""
+    """Pairs of section and filters, each an id and its parameters, or (id, name) and these."""
     out = bytes([1, len(lists)])
     for section, filters in lists:
-        described = b"".join(struct.pack("<H", kind) + (b"\0\0" if kind >= 256 else b"")
-                             + struct.pack("<HH", 0, len(values))
-                             + struct.pack(f"<{len(values)}I", *values) for kind, *values in filters)
+        described = b""
+        for kind, *values in filters:
+            kind, name = kind if isinstance(kind, tuple) else (kind, b"")
+            described += struct.pack("<H", kind) + (struct.pack("<H", len(name)) if kind >= 256 else b"")
+            described += struct.pack("<HH", 0, len(values)) + name + struct.pack(f"<{len(values)}I", *values)
         out += bytes([section, len(filters)]) + struct.pack("<H", len(described)) + described
     return out
 
