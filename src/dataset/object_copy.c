@@ -97,6 +97,8 @@ static int copy_own_references(struct sfs_file *to, const char *path, struct sfs
     if (error)
         return error;
     error = references_copy(copy, from, moved, n);
+    if (!error)
+        error = sfs_flush_dataset(copy, false);
     sfs_dataset_close(copy);
     return error;
 }

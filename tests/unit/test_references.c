@@ -550,6 +550,68 @@ static void they_lead_to_the_copies(void **state)
     assert_int_equal(sfs_close(to), 0);
 }
 
+/* ---- A copy that cannot be encoded ---- */
+
+#define FILTER 400 /* of tests */
+
+static bool refuses; /* what is to be encoded */
+
+static size_t refuse_or_keep(unsigned flags, size_t n_values, const unsigned *values, size_t n,
+                             size_t *buffer_size, void **buffer)
+{
+    (void)n_values, (void)values, (void)buffer_size, (void)buffer;
+    return refuses && !(flags & H5Z_FLAG_REVERSE) ? 0 : n;
+}
+
+/* Else they would be committed as they were copied, with addresses of the source. */
+static void they_are_encoded_at_once(void **state)
+{
+    (void)state;
+    static const H5Z_class2_t class = {.version = H5Z_CLASS_T_VERS,
+                                       .id = FILTER,
+                                       .encoder_present = 1,
+                                       .decoder_present = 1,
+                                       .name = "refuses or keeps",
+                                       .filter = refuse_or_keep};
+    static const struct sfs_filter filter = {.id = FILTER};
+    struct sfs_dataset_create options = {.rank = 1,
+                                         .dims = {N},
+                                         .max_dims = {N},
+                                         .chunk_dims = {CHUNK},
+                                         .n_filters = {0, 1},
+                                         .filters = {NULL, &filter}};
+    struct sfs_dataset *datasets[2];
+    log_quietly();
+    assert_true(H5Zregister(&class) >= 0);
+    make_objects(PATH, 0);
+    make_objects(COPY, 9);
+    struct sfs_file *files[] = {open_writable(PATH), open_writable(COPY)};
+    assert_int_equal(sfs_h5_encode(H5T_STD_REF_OBJ, 1, &options.type), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(sfs_dataset_create(files[i], "/objects", &options, &datasets[i]), 0);
+    struct sfs_sequence sequences[N] = {object(address_of(files[0], "/group/x"))};
+    assert_int_equal(sfs_write(datasets[0], &everything, sequences), 0);
+    assert_int_equal(sfs_flush(files[0]), 0);
+    assert_int_equal(sfs_chunk_iterate(datasets[0], copy_chunk, datasets), 0);
+    sfs_dataset_close(datasets[1]);
+    const struct sfs_moved moved = {address_of(files[0], "/group/x"), "/group/x"};
+    for (int i = 0; i < 2; i++) {
+        refuses = i == 0;
+        assert_int_equal(sfs_references_copy(files[1], "/objects", files[0],
+                                             address_of(files[0], "/objects"), &moved, 1),
+                         refuses ? -EIO : 0);
+    }
+    struct sfs_sequence *copied = read_all(files[1], "/objects");
+    check_leads(files[1], &copied[0], "/group/x");
+    free(copied);
+    drop(&sequences[0]);
+    free((void *)options.type.bytes);
+    sfs_dataset_close(datasets[0]);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(sfs_close(files[i]), 0);
+    assert_true(H5Zunregister(FILTER) >= 0);
+}
+
 /* ---- Kinds ---- */
 
 /* A hdset_reg_ref_t leads into a heap of a file that libhdf5 has open. */
@@ -666,7 +728,8 @@ TEST_MAIN(cmocka_unit_test(regions_are_what_libhdf5_stores),
           cmocka_unit_test(they_stand_in_the_heap),
           cmocka_unit_test(regions_are_selections_of_their_dataset),
           cmocka_unit_test(what_is_none_is_refused), cmocka_unit_test(what_is_stored_is_checked),
-          cmocka_unit_test(they_lead_to_the_copies), cmocka_unit_test(regions_have_no_handles),
+          cmocka_unit_test(they_lead_to_the_copies), cmocka_unit_test(they_are_encoded_at_once),
+          cmocka_unit_test(regions_have_no_handles),
           cmocka_unit_test(elements_of_other_datatypes_are_refused),
           cmocka_unit_test(those_in_place_are_not_touched),
           cmocka_unit_test(kinds_that_are_not_stored_are_refused))
