@@ -187,7 +187,10 @@ static int copy_within(const char *path, copy_action action, void *context)
 {
     struct sfs_file *file;
     int code = destination_open(path, 0, &file);
-    return code ? code : destination_close(file, action(context, file, file, stdout));
+    if (code)
+        return code;
+    code = action(context, file, file, stdout);
+    return destination_close(file, code ? code : finish_output(code));
 }
 
 int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t most_copied,
@@ -203,6 +206,7 @@ int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t 
     copying.has_source = copying.source.st_mode;
     code = in_one_state(copying.from, copy_once, &copying);
     code = code ? code : show(&copying);
+    code = code ? code : finish_output(code);
     code = flush(copying.to, code);
     if (code == DONE)
         give_to_group(&copying);

@@ -18,7 +18,7 @@ int destination_close(struct sfs_file *file, int code);
 /* Opens both files, which may be the same one, for an action that copies, and closes them. What is
  * copied is of one commit of the source; the action may be called several times for that, each time
  * with a destination that knows nothing of what it has written before, and what it prints to `out` is printed
- * once. is_new: the destination must
+ * once, before the destination is kept: if that fails it is not. is_new: the destination must
  * not be there; most_copied as in source_open_whole. */
 typedef int (*copy_action)(void *context, struct sfs_file *from, struct sfs_file *to, FILE *out);
 int both_copy(const char *from_path, const char *to_path, bool is_new, uint64_t most_copied,

@@ -460,7 +460,7 @@ static int run(int argc, char **argv)
     pick_free(&import.pick);
     target_free(&import.source);
     target_free(&import.destination);
-    return finish_output(code);
+    return code;
 }
 
 const struct command import_command = {"import", help, run, COPY_HDF5};

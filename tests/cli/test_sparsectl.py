@@ -199,6 +199,18 @@ def test_a_full_disk_for_the_output_is_an_error(tmp_path):
             assert "No space left" in result.stderr
 
 
+@pytest.mark.parametrize("to", ["new.h5", "dense.h5:/sparse"])
+def test_what_cannot_be_said_is_not_imported(tmp_path, to):
+    dense = make(tmp_path / "dense.h5", d=scattered((2, 8, 8)))
+    before = dense.read_bytes()
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([SPARSECTL, "import", "--fast", dense, tmp_path / to], stdout=full,
+                                stderr=subprocess.PIPE, text=True, timeout=SECONDS)
+    assert (result.returncode, result.stderr) == (
+        FAILED, "sparsectl: standard output: No space left on device\n")
+    assert files_in(tmp_path) == ["dense.h5"] and dense.read_bytes() == before
+
+
 def complete(*words):
     """What bash answers to the last of these words."""
     script = (f". {TOP}/mount-helpers/sparsectl.bash-completion; COMP_WORDS=(\"$@\"); "
