@@ -78,7 +78,8 @@ void interrupt_catch(void);
  * does it for its own. */
 void interrupt_watch(void);
 
-/* Flushes stdout. Returns code, or FAILED with a message if not everything could be written. */
+/* Flushes stdout. Returns code, or FAILED with a message if not everything could be written, also if
+ * only close(2) says so, as of file systems of a network. */
 int finish_output(int code);
 
 #endif

@@ -98,7 +98,7 @@ static int run(int argc, char **argv)
     char *block = malloc(BLOCK_BYTES);
     code = block ? write_image(path, block) : fail(-ENOMEM, "image");
     free(block);
-    return code;
+    return code ? code : finish_output(code);
 }
 
 const struct command image_command = {"image", help, run, READ_HDF5};

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <syslog.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "common/log.h"
@@ -162,9 +163,16 @@ void interrupt_catch(void)
     }
 }
 
+/* The number stays taken: a file that is opened later must not get it. */
+static bool close_copy(int fd)
+{
+    int copy = dup(fd);
+    return copy >= 0 && close(copy) == 0;
+}
+
 int finish_output(int code)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    if (fflush(stdout) == 0 && !ferror(stdout) && close_copy(STDOUT_FILENO))
         return code;
     return fail_because("standard output: %s", strerror(errno));
 }

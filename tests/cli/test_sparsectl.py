@@ -1180,6 +1180,36 @@ def test_nobody_else_sees_what_filters_are_tried_on(tmp_path, options):
     assert (common / "sample.h5").read_bytes() == b"theirs"
 
 
+CLOSING = """
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int close(int fd)
+{
+    struct stat closed, out;
+    int is_out = fstat(fd, &closed) == 0 && fstat(STDOUT_FILENO, &out) == 0 && closed.st_dev == out.st_dev &&
+                 closed.st_ino == out.st_ino;
+    int result = ((int (*)(int))dlsym(RTLD_NEXT, "close"))(fd);
+    errno = is_out ? EDQUOT : errno;
+    return is_out ? -1 : result;
+}
+"""
+
+
+@pytest.mark.parametrize("command, code", [
+    ("--help", FAILED), ("info", FAILED), ("dump", FAILED), ("image", FAILED), ("check", 2), ("import", FAILED)])
+def test_what_is_lost_when_the_output_is_closed_is_an_error(tmp_path, command, code):
+    """File systems of a network say then that a server has no room."""
+    environment = preloaded(tmp_path, CLOSING)
+    path, new = make(tmp_path / "d.h5", d=scattered((2, 8, 8))), tmp_path / "new.h5"
+    arguments = {"--help": [], "dump": [f"{path}:/d"], "import": ["--fast", path, new]}.get(command, [path])
+    with open(tmp_path / "out", "w") as out:
+        result = subprocess.run([SPARSECTL, command, *arguments], stdout=out, stderr=subprocess.PIPE, text=True,
+                                env=environment, timeout=SECONDS)
+    assert (result.returncode, result.stderr) == (code, "sparsectl: standard output: Disk quota exceeded\n")
+    assert (tmp_path / "out").stat().st_size > 0 and not new.exists()
+
+
 UNKNOWN_PROCESSORS = """
 #include <unistd.h>
 long sysconf(int name)
