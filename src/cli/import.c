@@ -194,7 +194,8 @@ static int set_undefined(const struct import *import, const char *path,
         if (!from_sparse)
             *fill = element;
     }
-    undefined->nan = !undefined->none && is_nan(&info->type, undefined->value);
+    /* Not for a fill value by default: a NaN of other bytes would read as that one. */
+    undefined->nan = text && !undefined->none && is_nan(&info->type, undefined->value);
     return 0;
 }
 

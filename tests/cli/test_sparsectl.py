@@ -453,6 +453,19 @@ def test_every_nan_is_undefined(tmp_path, dtype):
     assert np.array_equal(back, data, equal_nan=True)
 
 
+@pytest.mark.parametrize("options, defined", [((), 3), (("--undefined", "nan"), 1)], ids=["default", "nan"])
+def test_a_nan_that_is_the_fill_value(tmp_path, options, defined):
+    """By default others, which have other bytes, are defined: they stay what they are."""
+    data = np.full((2, 30, 40), np.nan, "<f8")
+    data[0, 1, 2] = 1.5
+    data.view("<u8")[1, 2, 3:5] |= np.array([1, 1 << 63], "<u8")
+    source = make(tmp_path / "dense.h5", d=(data, {"fillvalue": np.nan}))
+    sparse, back = round_trip(tmp_path, source, *options)
+    assert only(sparse)["defined_elements"] == defined
+    assert options or back.tobytes() == data.tobytes()
+    assert np.array_equal(back, data, equal_nan=True)
+
+
 def test_none_is_undefined(tmp_path):
     data = scattered((2, 30, 40))
     sparse, back = round_trip(tmp_path, make(tmp_path / "dense.h5", d=data), "--undefined", "none")
