@@ -168,20 +168,22 @@ static int open_unnamed(const char *place)
     return fd;
 }
 
-/* The image of a followed file, in a mapping that stays until the process ends. */
+/* The image of a followed file, in a mapping that stays until the process ends. That the disk has no room
+ * for it, or has refused some of it, the mapping does not say: a page would be a signal, or be lost. */
 static int64_t map_image(struct sfs_file *followed, int fd, void **bytes)
 {
     int64_t n = sfs_get_image(followed, NULL, 0);
     for (int i = 0; i < MOST_TRIES && n > 0; i++) {
         size_t room = (size_t)n + (size_t)n / 4;
-        if (ftruncate(fd, (off_t)room) < 0)
-            return -errno;
+        int error = posix_fallocate(fd, 0, (off_t)room);
+        if (error)
+            return -error;
         *bytes = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (*bytes == MAP_FAILED)
             return -errno;
         n = sfs_get_image(followed, *bytes, room);
         if (n != -ERANGE)
-            return n;
+            return n > 0 && fsync(fd) < 0 ? -errno : n;
         munmap(*bytes, room);
         n = sfs_get_image(followed, NULL, 0);
     }

@@ -1026,6 +1026,22 @@ def test_copies_beside_a_writer_at_full_speed(tmp_path, grow, kind):
     assert writer.process.poll() is None
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_copy_beside_a_writer_to_a_full_disk(tmp_path, grow):
+    """The bytes of one commit are put there first."""
+    path, disk = make(tmp_path / "a.h5"), tmp_path / "disk"
+    writer = grow(path, 300, 100, 3_600_000_000)
+    wait_for(lambda: writer.committed > 0)
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], check=True)
+    try:
+        done = sparsectl("repack", path, disk / "copy.h5")
+        assert done.returncode == 1 and "No space left on device" in done.stderr, (done.returncode, done.stderr)
+        assert not list(disk.iterdir())
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def test_copies_of_what_lies_in_other_files(tmp_path, mounts):
     """Files beside the one that is written are found, though its image is elsewhere."""
     path, layout = tmp_path / "a.h5", h5py.VirtualLayout((4, 5, 6), "<u4")
