@@ -29,7 +29,7 @@ static int read_stored_values(const struct source *source, uint64_t first, uint6
     if (error)
         return error;
     if (defined->defined.elements != source->body_bytes / views->info->type.size)
-        error = count_is_wrong(views, source->frame);
+        error = is_current(views, source->changes) ? count_is_wrong(views, source->frame) : -EAGAIN;
     else
         error = sfs_read_values(views->dataset, &slab, &defined->defined, first, n, out);
     defined_put(views, defined);

@@ -245,7 +245,8 @@ static int parts_source(struct source *source, enum view_kind kind, bool is_read
 int source_begin(struct views *views, enum view_kind kind, uint64_t frame, bool is_read,
                  struct source *source)
 {
-    *source = (struct source){.views = views, .frame = frame};
+    *source = (struct source){
+        .views = views, .frame = frame, .changes = sfs_dataset_changes(views->dataset)};
     switch (kind) {
     case VIEW_DEFINED:
         return defined_source(source);

@@ -22,6 +22,7 @@ enum body {
 struct source {
     struct views *views;
     uint64_t frame;
+    uint64_t changes; /* the sfs_dataset_changes before anything of it was read */
     struct view_head head;
     enum body body;
     uint64_t body_bytes;
