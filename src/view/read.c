@@ -194,22 +194,26 @@ static int read_source(const struct source *source, const struct view_room *room
     return error;
 }
 
+static int read_once(struct views *views, enum view_kind kind, uint64_t frame,
+                     const struct view_room *room, struct view_part *part)
+{
+    struct source source;
+    int error = source_begin(views, kind, frame, true, &source);
+    if (error)
+        return error;
+    error = read_source(&source, room, part);
+    source_end(&source);
+    return error;
+}
+
 int view_read(struct views *views, enum view_kind kind, uint64_t frame,
               const struct view_room *room, struct view_part *part)
 {
     LOOKING_AT(views);
-    int error = 0;
-    for (int i = 0; i < MOST_TRIES; i++) {
-        struct source source;
-        error = source_begin(views, kind, frame, true, &source);
-        if (error)
-            return error;
-        error = read_source(&source, room, part);
-        source_end(&source);
-        if (error != -EAGAIN)
-            break;
-    }
-    return error;
+    int error = -EAGAIN;
+    for (int i = 0; i < MOST_TRIES && error == -EAGAIN; i++)
+        error = read_once(views, kind, frame, room, part);
+    return error == -EAGAIN ? -EBUSY : error;
 }
 
 int view_read_empty(struct views *views, enum view_kind kind, uint64_t offset, size_t n,

@@ -205,7 +205,7 @@ struct view_room {
 
 /* Up to n bytes, fewer only at the end of the view. The buffer is used if the bytes cannot be lent.
  * The part must be given back with view_return after use; after an error there is none. Errors of
- * sfs_read; -EFBIG: more frames, or larger texts, than can be counted or kept; -EBUSY, -EAGAIN: others
+ * sfs_read; -EFBIG: more frames, or larger texts, than can be counted or kept; -EBUSY: others
  * wrote each time that it was tried. */
 int view_read(struct views *views, enum view_kind kind, uint64_t frame,
               const struct view_room *room, struct view_part *part);

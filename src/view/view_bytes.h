@@ -36,7 +36,7 @@ struct source {
 
 /* What a view is made of, while the geometry is looked at; is_read: more than its size is wanted,
  * which for some costs reading the frame. To be ended by source_end, unless it fails: then nothing is
- * held. Errors as of sfs_read; -EAGAIN as of view_read. */
+ * held. Errors as of sfs_read; -EBUSY as of counts_get. */
 int source_begin(struct views *views, enum view_kind kind, uint64_t frame, bool is_read,
                  struct source *source);
 void source_end(struct source *source);

@@ -1,13 +1,14 @@
 /* Views of a followed file that moves on between the calls by which one is made: what is read is of one state. */
 #include "opened.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "view/view.h"
 
 #define FRAMES  3
-#define ROWS    1100
+#define ROWS    1200
 #define COLUMNS 1000 /* a frame is more than is read at a time */
 
 static struct sfs_file *writer, *follower;
@@ -24,7 +25,7 @@ static void commit(void)
     for (uint64_t frame = 0; frame < FRAMES; frame++) {
         struct sfs_slab slab = {.rank = 3, .start = {frame}, .count = {1, ROWS, COLUMNS}};
         assert_int_equal(sfs_erase(written, &slab), 0);
-        slab.count[1] = ROWS - 100 + value;
+        slab.count[1] = ROWS - 200 + value;
         assert_int_equal(sfs_write(written, &slab, elements), 0);
     }
     assert_int_equal(sfs_flush(writer), 0);
@@ -154,4 +155,23 @@ static void what_is_read_is_of_one_state(void **state)
     end(views);
 }
 
-TEST_MAIN(cmocka_unit_test(what_is_read_is_of_one_state))
+static void without_a_pause_it_is_said_that_there_is_none(void **state)
+{
+    (void)state;
+    static const enum view_kind counted[] = {VIEW_VALUES, VIEW_CSR_DATA};
+    struct views *views = begin();
+    char *bytes = allocate(MOST);
+    size_t n;
+    log_quietly();
+    unsigned errors = log_errors();
+    for (size_t i = 0; i < COUNT(counted); i++) {
+        assert_int_equal(read_view(views, counted[i], 60, bytes, &n), -EBUSY);
+        assert_int_equal(read_view(views, counted[i], 0, bytes, &n), 0);
+    }
+    assert_int_equal(log_errors(), errors);
+    free(bytes);
+    end(views);
+}
+
+TEST_MAIN(cmocka_unit_test(what_is_read_is_of_one_state),
+          cmocka_unit_test(without_a_pause_it_is_said_that_there_is_none))

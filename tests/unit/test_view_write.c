@@ -1252,7 +1252,7 @@ static void meet(struct views *views)
         struct view_part part;
         int error = view_read(views, VIEW_CSR_DATA, 0,
                               &(struct view_room){0, sizeof(seen), seen, false}, &part);
-        expect(error == 0 || error == -EAGAIN);
+        expect(error == 0 || error == -EBUSY);
         if (!error)
             view_return(views, &part);
         error = view_seek(views, VIEW_STACK_RAW, 0, 0, true, &found);
