@@ -5,7 +5,7 @@
 
 #include "view/view_bytes.h"
 
-#define MOST_TRIES 8 /* to read all of the defined elements while others write */
+#define MOST_TRIES 20 /* to read what several calls make while others write */
 
 /* ---- Bodies that are arrays of items which are made whole ---- */
 
@@ -194,6 +194,13 @@ static int read_source(const struct source *source, const struct view_room *room
     return error;
 }
 
+/* Whether it may be of more than one state of a followed file: elements are read by one call, all else by several. */
+static bool is_mixed(const struct source *source)
+{
+    return source->body != BODY_FRAME && source->body != BODY_STACK &&
+           sfs_is_following(source->views->file) && !is_current(source->views, source->changes);
+}
+
 static int read_once(struct views *views, enum view_kind kind, uint64_t frame,
                      const struct view_room *room, struct view_part *part)
 {
@@ -202,6 +209,8 @@ static int read_once(struct views *views, enum view_kind kind, uint64_t frame,
     if (error)
         return error;
     error = read_source(&source, room, part);
+    if (!error && is_mixed(&source))
+        error = -EAGAIN;
     source_end(&source);
     return error;
 }

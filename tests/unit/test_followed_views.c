@@ -128,7 +128,8 @@ static int read_view(struct views *views, enum view_kind kind, unsigned n_commit
     return error;
 }
 
-static const enum view_kind kinds[] = {VIEW_VALUES};
+static const enum view_kind kinds[] = {VIEW_VALUES, VIEW_PNG,         VIEW_CBF,
+                                       VIEW_NPZ,    VIEW_CSR_INDICES, VIEW_CSR_DATA};
 
 /* That of the last commit then, as one who looks at it for the first time sees. */
 static void what_is_read_is_of_one_state(void **state)
