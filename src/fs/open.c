@@ -183,17 +183,17 @@ static bool is_changed_in_part(int error, bool is_whole)
  * is in the log already. */
 static void end_staging(struct mount *mount, struct open_file *file)
 {
-    bool changed, is_whole = staging_is_collected(file->staged);
+    bool changed, is_selection = open_file_is_selection(file);
+    bool is_collected = staging_is_collected(file->staged), is_whole = is_collected || is_selection;
     FINISHING(mount);
     uint64_t frames = views_frames(file->views);
     if (staging_waits(file->staged)) /* a sync that waits for this is to contain a new frame */
         fresh_closed(mount_fresh(mount, file->node), file->fresh);
     int error = staging_end(mount->staging, file->staged, atomic_load(&file->has_asked), &changed);
-    if (error && !(is_whole && error == -EINVAL))
+    if (error && !(is_collected && error == -EINVAL))
         log_error(
             "%s: what was written to %s frame %llu%s is %s: %s", sfs_path(node_file(file->node)),
-            file->node->name, (unsigned long long)file->inode.frame,
-            open_file_is_selection(file) ? ".defined" : "",
+            file->node->name, (unsigned long long)file->inode.frame, is_selection ? ".defined" : "",
             is_changed_in_part(error, is_whole) ? "applied in part" : "lost", strerror(-error));
     if (changed)
         open_file_frame_changed(mount, file, frames, NULL, NULL);
@@ -522,11 +522,10 @@ void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *info)
 
 static void tell_of_interrupt(const struct open_file *file)
 {
-    bool in_part = is_changed_in_part(-EINTR, !open_file_is_selection(file));
-    log_warning("%s: %s: frame %llu: closing the file was interrupted, and %s: write it again",
+    log_warning("%s: %s: frame %llu: closing the file was interrupted, and what was written to it "
+                "is lost: write it again",
                 sfs_path(node_file(file->node)), file->node->name,
-                (unsigned long long)file->inode.frame,
-                in_part ? "the frame was changed in part" : "what was written to it is lost");
+                (unsigned long long)file->inode.frame);
 }
 
 /* What was written through a descriptor is applied as it is closed. That can be interrupted before the first change,

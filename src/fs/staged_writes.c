@@ -196,28 +196,62 @@ static void leave(struct staging *staging, struct staged *staged)
     pthread_mutex_unlock(&staged->order);
 }
 
-/* The lock is dropped meanwhile. The content stays: who changes it enters. */
+/* A selection that is applied while commits are held. */
+struct work {
+    struct staging *staging;
+    struct staged *staged;
+};
+
+static const struct view_hold *hold_of(const struct staged *staged)
+{
+    return commits_hold(staged->node->mounted->commits);
+}
+
+static void set_in_work(const struct work *work, bool is_in_work)
+{
+    pthread_mutex_lock(&work->staging->lock);
+    work->staged->is_in_work = is_in_work;
+    pthread_cond_broadcast(&work->staging->changed);
+    pthread_mutex_unlock(&work->staging->lock);
+}
+
+/* What a commit is waited for is not in work yet: others would have to wait for that, too. */
+static int begin_work(void *context)
+{
+    const struct work *work = context;
+    const struct view_hold *hold = hold_of(work->staged);
+    int error = hold->begin(hold->context);
+    if (!error)
+        set_in_work(work, true);
+    return error;
+}
+
+static void end_work(void *context)
+{
+    const struct work *work = context;
+    const struct view_hold *hold = hold_of(work->staged);
+    set_in_work(work, false);
+    hold->end(hold->context);
+}
+
+/* The lock is dropped meanwhile. The content stays: who changes it enters. What is erased as a whole is not kept, which
+ * may take room that a full disk has not. */
 static int apply_selection(struct staging *staging, struct staged *staged)
 {
     uint64_t frame = staged->key.frame;
-    bool is_written = staged->is_written, is_new = staged->is_new;
-    struct view_turn turn;
+    struct work work = {staging, staged};
+    const struct view_hold hold = {begin_work, end_work, &work};
+    struct view_content content = {.bytes = "", .hold = &hold};
+    bool is_new = staged->is_new && !staged->is_written;
+    if (staged->is_written) {
+        content.bytes = staged->content.bytes;
+        content.n = staged->content.n;
+        content.most_kept = staging->limit->most;
+    }
     pthread_mutex_unlock(&staging->lock);
-    /* Before others have to wait for what is in work. */
-    int error = view_begin_turn(staged->views, (struct view_frames){frame, frame}, false, &turn);
+    int error = is_new ? views_extend(staged->views, frame + 1)
+                       : view_put(staged->views, VIEW_DEFINED, frame, &content);
     pthread_mutex_lock(&staging->lock);
-    if (error)
-        return error;
-    staged->is_in_work = true;
-    pthread_mutex_unlock(&staging->lock);
-    error = is_written
-                ? view_set_defined(staged->views, frame, staged->content.bytes, staged->content.n)
-            : is_new ? views_extend(staged->views, frame + 1)
-                     : view_truncate(staged->views, VIEW_DEFINED, frame, 0);
-    pthread_mutex_lock(&staging->lock);
-    staged->is_in_work = false;
-    pthread_cond_broadcast(&staging->changed);
-    view_end_turn(&turn);
     return error;
 }
 
@@ -229,7 +263,7 @@ static int apply_collected(struct staging *staging, struct staged *staged, bool 
                                          .sparsify = staging->sparsify,
                                          .most_kept = staging->limit->most,
                                          .is_tentative = is_tentative,
-                                         .hold = commits_hold(staged->node->mounted->commits)};
+                                         .hold = hold_of(staged)};
     staged->applies = true;
     pthread_mutex_unlock(&staging->lock);
     int error = view_put(staged->views, staged->key.view, staged->key.frame, &content);

@@ -30,40 +30,6 @@ static size_t bytes_of(const struct views *views, const struct points *points)
     return sizeof(struct kept_row) + points_bytes(points, views->info->type.size);
 }
 
-/* -EFBIG: it has more than most bytes. */
-static int read_row(struct views *views, uint64_t frame, size_t most, struct points *points)
-{
-    struct sfs_slab slab = view_frame_slab(views, frame);
-    *points = (struct points){0};
-    int error = sfs_get_defined(views->dataset, &slab, &points->defined);
-    if (error)
-        return error;
-    uint64_t n = points->defined.elements;
-    if (n > most / views->info->type.size) {
-        points_free(points);
-        return -EFBIG;
-    }
-    points->values = malloc(n ? (size_t)n * views->info->type.size : 1);
-    error = !points->values ? -ENOMEM
-            : n > 0 ? sfs_read_values(views->dataset, &slab, &points->defined, 0, n, points->values)
-                    : 0;
-    if (error)
-        points_free(points);
-    return error;
-}
-
-static bool is_same(const struct views *views, const struct points *a, const struct points *b)
-{
-    const struct sfs_defined *x = &a->defined, *y = &b->defined;
-    if (x->n != y->n || x->elements != y->elements)
-        return false;
-    for (size_t i = 0; i < x->n; i++)
-        if (x->interval[i].first != y->interval[i].first ||
-            x->interval[i].index != y->interval[i].index)
-            return false;
-    return memcmp(a->values, b->values, (size_t)x->elements * views->info->type.size) == 0;
-}
-
 /* Of a frame that cannot be read nothing can be kept. */
 static void keep_row(struct change_rows *change, uint64_t frame, struct points *points)
 {
@@ -108,12 +74,12 @@ static int change_row(struct change_rows *change, uint64_t row)
     if (error)
         return error;
     bool is_there = row < views->frames;
-    int unread = is_there ? read_row(views, row, rows->csr->most_kept, &now) : 0;
+    int unread = is_there ? points_read(views, row, rows->csr->most_kept, &now) : 0;
     bool is_read = is_there && !unread;
     uint64_t room = bytes_of(views, &points) + (is_read ? bytes_of(views, &now) : 0);
     if (unread == -EINTR)
         error = unread;
-    else if (is_read ? is_same(views, &points, &now) : !is_there && n == 0) {
+    else if (is_read ? points_are_same(views, &points, &now) : !is_there && n == 0) {
         points_free(&now);
     } else {
         if (is_there)
@@ -132,9 +98,9 @@ static int change_row(struct change_rows *change, uint64_t row)
 static bool is_as_before(struct views *views, const struct kept_row *kept)
 {
     struct points now;
-    if (read_row(views, kept->frame, SIZE_MAX, &now) != 0)
+    if (points_read(views, kept->frame, SIZE_MAX, &now) != 0)
         return false;
-    bool is_before = is_same(views, &now, &kept->points);
+    bool is_before = points_are_same(views, &now, &kept->points);
     points_free(&now);
     return is_before;
 }

@@ -161,3 +161,39 @@ size_t points_bytes(const struct points *points, size_t item)
     return (points->defined.n + 1) * sizeof(*points->defined.interval) +
            (size_t)points->defined.elements * item;
 }
+
+/* ---- Of a frame ---- */
+
+int points_read(struct views *views, uint64_t frame, size_t most, struct points *points)
+{
+    struct sfs_slab slab = view_frame_slab(views, frame);
+    *points = (struct points){0};
+    int error = sfs_get_defined(views->dataset, &slab, &points->defined);
+    if (error)
+        return error;
+    uint64_t n = points->defined.elements;
+    size_t item = views->info->type.size;
+    if (n > most / item || points_bytes(points, item) > most) {
+        points_free(points);
+        return -EFBIG;
+    }
+    points->values = malloc(n ? (size_t)n * item : 1);
+    error = !points->values ? -ENOMEM
+            : n > 0 ? sfs_read_values(views->dataset, &slab, &points->defined, 0, n, points->values)
+                    : 0;
+    if (error)
+        points_free(points);
+    return error;
+}
+
+bool points_are_same(const struct views *views, const struct points *a, const struct points *b)
+{
+    const struct sfs_defined *x = &a->defined, *y = &b->defined;
+    if (x->n != y->n || x->elements != y->elements)
+        return false;
+    for (size_t i = 0; i < x->n; i++)
+        if (x->interval[i].first != y->interval[i].first ||
+            x->interval[i].index != y->interval[i].index)
+            return false;
+    return memcmp(a->values, b->values, (size_t)x->elements * views->info->type.size) == 0;
+}

@@ -34,4 +34,9 @@ void points_free(struct points *points);
 /* Bytes that they take. */
 size_t points_bytes(const struct points *points, size_t item);
 
+/* What a frame holds, while the geometry is looked at; freed by the caller. -EFBIG: it takes more than most bytes;
+ * errors as of sfs_read_values. */
+int points_read(struct views *views, uint64_t frame, size_t most, struct points *points);
+bool points_are_same(const struct views *views, const struct points *a, const struct points *b);
+
 #endif

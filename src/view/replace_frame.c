@@ -12,10 +12,15 @@
 /* What a frame held. */
 struct kept {
     bool is_blank; /* nothing */
-    char *bytes;   /* its dense bytes; NULL: they are not kept */
+    char *bytes;   /* of a dense dataset; NULL: they are not kept */
     size_t n;
-    struct defined_frame *defined; /* which of them are, of a sparse dataset */
+    struct points points; /* of a sparse one; values are NULL: the same */
 };
+
+static bool is_kept(const struct kept *kept)
+{
+    return kept->is_blank || kept->bytes || kept->points.values;
+}
 
 static int read_all(struct views *views, uint64_t frame, struct kept *kept)
 {
@@ -34,57 +39,72 @@ static int read_all(struct views *views, uint64_t frame, struct kept *kept)
     return 0;
 }
 
-static void release(struct views *views, struct kept *kept)
+static void release(struct kept *kept)
 {
-    if (kept->defined)
-        view_release_defined(views, kept->defined);
+    points_free(&kept->points);
     free(kept->bytes);
     *kept = (struct kept){0};
 }
 
-/* Frames of more than most_kept bytes are not kept. */
+static int keep_points(struct views *views, uint64_t frame, size_t most_kept, struct kept *kept)
+{
+    LOOKING_AT(views);
+    int error = points_read(views, frame, most_kept, &kept->points);
+    kept->is_blank = !error && kept->points.defined.elements == 0;
+    if (kept->is_blank)
+        points_free(&kept->points);
+    return error == -EFBIG ? 0 : error;
+}
+
+/* Frames that take more than most_kept bytes are not kept. */
 static int keep(struct views *views, uint64_t frame, size_t most_kept, struct kept *kept)
 {
     uint64_t size;
     *kept = (struct kept){.is_blank = view_is_blank(views, frame)};
-    int error = kept->is_blank ? 0 : view_size(views, VIEW_RAW, frame, &size);
-    if (error || kept->is_blank || size > most_kept)
+    if (kept->is_blank || views->is_sparse)
+        return kept->is_blank ? 0 : keep_points(views, frame, most_kept, kept);
+    int error = view_size(views, VIEW_RAW, frame, &size);
+    if (error || size > most_kept)
         return error;
     kept->n = (size_t)size;
     kept->bytes = malloc(kept->n ? kept->n : 1);
     if (!kept->bytes)
         return -ENOMEM;
     error = read_all(views, frame, kept);
-    if (!error && views->is_sparse)
-        error = view_hold_defined(views, frame, &kept->defined);
     if (error)
-        release(views, kept);
+        release(kept);
     return error;
 }
 
-static bool is_same(const struct kept *a, const struct kept *b)
+static bool is_same(const struct views *views, const struct kept *a, const struct kept *b)
 {
     if (a->is_blank != b->is_blank || a->n != b->n ||
         (a->n > 0 && memcmp(a->bytes, b->bytes, a->n) != 0))
         return false;
-    if (!a->defined || !b->defined)
-        return !a->defined && !b->defined;
-    const struct view_head one = view_held_bytes(a->defined), other = view_held_bytes(b->defined);
-    return one.n == other.n && memcmp(one.bytes, other.bytes, one.n) == 0;
+    if (!a->points.values || !b->points.values)
+        return !a->points.values && !b->points.values;
+    return points_are_same(views, &a->points, &b->points);
 }
 
 /* Whether the frame holds what it did; or an error, if that is not known. */
 static int is_restored(struct views *views, uint64_t frame, const struct kept *kept)
 {
     struct kept now;
-    if (!kept->is_blank && !kept->bytes)
+    if (!is_kept(kept))
         return -EFBIG;
-    int error = keep(views, frame, kept->n, &now);
+    size_t most = kept->bytes ? kept->n : points_bytes(&kept->points, views->info->type.size);
+    int error = keep(views, frame, most, &now);
     if (error)
         return error;
-    bool is_it = is_same(&now, kept);
-    release(views, &now);
+    bool is_it = is_same(views, &now, kept);
+    release(&now);
     return is_it;
+}
+
+static int place_kept(struct views *views, uint64_t frame, const struct points *points)
+{
+    LOOKING_AT(views);
+    return view_place_points(views, frame, &points->defined, points->values);
 }
 
 /* Chunks that were not changed may fail again, on a full disk; they come behind all that were changed, and nothing is
@@ -98,10 +118,8 @@ static int write_kept(struct views *views, uint64_t frame, const struct kept *ke
         (void)view_write(views, VIEW_RAW, frame,
                          &(struct view_bytes){.bytes = kept->bytes, .n = kept->n, .sparsify = true},
                          &written);
-    if (kept->defined) {
-        const struct view_head defined = view_held_bytes(kept->defined);
-        (void)view_set_defined(views, frame, defined.bytes, defined.n);
-    }
+    else if (kept->points.values)
+        (void)place_kept(views, frame, &kept->points);
     return is_restored(views, frame, kept);
 }
 
@@ -110,7 +128,7 @@ static void restore(struct views *views, uint64_t frame, const struct kept *kept
 {
     UNINTERRUPTED();
     int is_done = write_kept(views, frame, kept);
-    if (is_done == 0 && kept->defined) {
+    if (is_done == 0 && kept->points.values) {
         (void)view_truncate(views, VIEW_RAW, frame, 0);
         is_done = write_kept(views, frame, kept);
     }
@@ -150,15 +168,17 @@ static int replace(struct views *views, enum view_kind kind, uint64_t frame,
 static int keep_present(struct views *views, uint64_t frame, size_t most_kept, bool is_whole,
                         struct kept *kept)
 {
+    uint64_t size = 0;
     *kept = (struct kept){0};
     int error = frame < views_frames(views) ? keep(views, frame, most_kept, kept) : 0;
     if (error && error != -ENOMEM && error != -EINTR && is_whole)
         error = 0;
-    if (!error && kept->bytes) {
-        error = sfs_make_room(views->dataset, 2 * (uint64_t)kept->n);
-        if (error)
-            release(views, kept);
-    }
+    if (!error && (kept->bytes || kept->points.values))
+        error = view_size(views, VIEW_RAW, frame, &size);
+    if (!error && size > 0)
+        error = sfs_make_room(views->dataset, 2 * size);
+    if (error)
+        release(kept);
     return error;
 }
 
@@ -169,7 +189,7 @@ static void end_change(struct views *views, uint64_t frame, bool was_new, int er
 {
     if (error && !was_new && error != -EOPNOTSUPP)
         restore(views, frame, kept);
-    release(views, kept);
+    release(kept);
 }
 
 /* What is done while no commit begins. */

@@ -293,6 +293,34 @@ def test_a_frame_that_cannot_be_replaced_is_as_it_was(disk, tmp_path, folder):
     check(path)
 
 
+@disks(DISKS)
+def test_a_selection_that_cannot_be_applied_leaves_the_frame_as_it_was(disk, tmp_path):
+    """What it erases is there again: the disk is full before all that it defines has room."""
+    path = make(disk.path / "a.h5")
+    with mounted(path, tmp_path / "mnt", "commit_interval=0", "cache_size=128K") as mount:
+        frames = mount.root / "data/frames"
+        write_few(mount.root / "data")
+        fsync(mount.root)
+        before, space = look(frames), h5py.h5s.create_simple((SIDE, SIDE))
+        space.select_hyperslab((SIDE // 8, 0), (SIDE - SIDE // 8, SIDE))  # the first chunk loses half
+        disk.fail()
+        refused = 0
+        for frame in range(FRAMES):
+            try:
+                (frames / f"{frame}.defined").write_bytes(space.encode())
+                before |= {name: (frames / name).read_bytes() for name in before if name.startswith(f"{frame}.")}
+            except OSError as error:
+                assert error.errno == disk.error
+                refused += 1
+            assert look(frames) == before
+        assert refused and "in part" not in mount.log()
+        disk.recover()
+        fsync(mount.root)
+        assert look(frames) == before
+        mount.unmount()
+    check(path)
+
+
 def write_matrix(csr, rows=FRAMES):
     """All elements are others. Returns the number of the error of the last sync, or 0."""
     n = SIDE * SIDE

@@ -1,5 +1,6 @@
 /* Bytes of a file that is written piece by piece: what is new is zero, and what is taken of a view is no
- * longer than the view; and what is not taken of another program's file leaves the frame as it is. */
+ * longer than the view; what is not taken of another program's file leaves the frame as it is; and selections are
+ * applied while nothing is committed. */
 #include "support.h"
 
 #include <errno.h>
@@ -7,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fs/daemon/commit_and_unlock.h"
+#include "fs/folder_open_files.h"
 #include "fs/node.h"
 #include "fs/staged_content.h"
 #include "fs/staged_writes.h"
@@ -135,6 +138,68 @@ static void a_file_without_room_leaves_the_frame(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+#define WAITS 10 /* so often only a thread is asked that waits */
+
+static bool is_given_up_waiting(void *asked)
+{
+    return ++*(unsigned *)asked > WAITS;
+}
+
+/* Who waits for others to hold them has changed nothing. */
+static void commits_are_held_when_a_selection_is_applied(void **state)
+{
+    (void)state;
+    struct sfs_file *file = make_file();
+    const struct sfs_slab slab = {.rank = 1, .count = {PRESENT}};
+    struct nodes *nodes;
+    struct staging_limit limit;
+    struct staging *staging;
+    struct staged_writer *staged;
+    struct commits *commits;
+    struct defined_frame *selection;
+    struct views *views;
+    bool changed;
+    unsigned asked = 0;
+    assert_int_equal(nodes_create(file, false, -1, &nodes), 0);
+    const struct node *node = look_up(nodes, file);
+    assert_int_equal(commits_create(file, NULL, 0, &commits), 0);
+    node->mounted->commits = commits;
+    staging_limit_init(&limit, LIMIT);
+    assert_int_equal(staging_create(nodes, &staging), 0);
+    staging_collect(staging, &limit, false);
+    assert_int_equal(node_get_views(nodes, node, &views), 0);
+
+    /* nothing, as an empty frame has it */
+    assert_int_equal(view_truncate(views, VIEW_RAW, 0, 0), 0);
+    assert_int_equal(view_hold_defined(views, 0, &selection), 0);
+    assert_int_equal(sfs_write(views->dataset, &slab, present), 0);
+    const struct view_head nothing = view_held_bytes(selection);
+    assert_int_equal(staging_begin(staging, node, VIEW_DEFINED, 0, &staged), 0);
+    assert_int_equal(staging_truncate(staging, node, 0, 0, false, &changed), 0);
+    assert_int_equal(staging_write(staging, staged, nothing.bytes, nothing.n, 0), 0);
+    view_release_defined(views, selection);
+
+    const struct view_hold *hold = commits_hold(commits);
+    assert_int_equal(hold->begin(hold->context), 0);
+    sfs_set_interrupt(is_given_up_waiting, &asked);
+    assert_int_equal(staging_apply(staging, staged, &changed), -EINTR);
+    sfs_set_interrupt(NULL, NULL);
+    expect_present(views);
+    hold->end(hold->context);
+    assert_int_equal(staging_apply(staging, staged, &changed), 0);
+    assert_true(changed);
+    assert_true(view_is_blank(views, 0));
+
+    assert_int_equal(staging_end(staging, staged, false, &changed), 0);
+    node_put_views(nodes, node);
+    node->mounted->commits = NULL;
+    commits_destroy(commits);
+    node_put(nodes, node->number);
+    staging_destroy(staging);
+    nodes_destroy(nodes);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 /* All of it can be taken, by whoever comes first, and again when it was given back. */
 static void a_limit_is_one_for_all(void **state)
 {
@@ -157,5 +222,6 @@ static void a_limit_is_one_for_all(void **state)
 }
 
 TEST_MAIN(cmocka_unit_test(a_limit_is_one_for_all),
+          cmocka_unit_test(commits_are_held_when_a_selection_is_applied),
           cmocka_unit_test(a_shorter_view_makes_a_shorter_content),
           cmocka_unit_test(a_file_without_room_leaves_the_frame))
