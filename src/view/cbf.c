@@ -58,6 +58,29 @@ static const struct fact facts[] = {
     {"# Detector_distance %f m\r\n", "m", distance, NULL},
 };
 
+/* Lines that are written of what a file says. */
+struct lines {
+    struct views *views;
+    FILE *out;
+    int error; /* what could not be read: there may be more to say */
+};
+
+/* Whether it is there, and of the kind that it is to be. */
+static bool is_said(struct lines *lines, int error)
+{
+    bool is_absent =
+        error == -ENOENT || error == -EINVAL || error == -EOPNOTSUPP || error == -EFBIG;
+    if (!is_absent && !lines->error)
+        lines->error = error;
+    return error == 0;
+}
+
+static bool get_number(struct lines *lines, enum nexus_place place, const char *name,
+                       const char *unit, double *value)
+{
+    return is_said(lines, nexus_number(lines->views, place, name, unit, value));
+}
+
 /* What a file says may have any characters, and be longer than a header. */
 static void clean(char *word)
 {
@@ -67,75 +90,86 @@ static void clean(char *word)
             *c = '?';
 }
 
-static bool get_word(struct views *views, const char *name, char word[WORD_BYTES])
+static bool get_word(struct lines *lines, const char *name, char word[WORD_BYTES])
 {
-    if (nexus_text(views, name, word, WORD_BYTES) != 0)
+    if (!is_said(lines, nexus_text(lines->views, name, word, WORD_BYTES)))
         return false;
     clean(word);
     return word[0] != '\0';
 }
 
-static void write_detector(struct views *views, FILE *out)
+static void write_detector(struct lines *lines)
 {
     char name[WORD_BYTES], number[WORD_BYTES], material[WORD_BYTES];
     double x, y, thickness;
-    if (get_word(views, "description", name)) {
-        bool has_number = get_word(views, "detector_number", number);
-        fprintf(out, "# Detector: %s%s%s\r\n", name, has_number ? ", S/N " : "",
+    if (get_word(lines, "description", name)) {
+        bool has_number = get_word(lines, "detector_number", number);
+        fprintf(lines->out, "# Detector: %s%s%s\r\n", name, has_number ? ", S/N " : "",
                 has_number ? number : "");
     }
-    if (nexus_number(views, NEXUS_DETECTOR, "x_pixel_size", "m", &x) == 0 &&
-        nexus_number(views, NEXUS_DETECTOR, "y_pixel_size", "m", &y) == 0)
-        fprintf(out, "# Pixel_size %.6ge-6 m x %.6ge-6 m\r\n", x * 1e6, y * 1e6);
-    if (nexus_number(views, NEXUS_DETECTOR, "sensor_thickness", "m", &thickness) == 0) {
-        bool is_silicon = !get_word(views, "sensor_material", material) || !strcmp(material, "Si");
-        fprintf(out, "# %s sensor, thickness %.6f m\r\n", is_silicon ? "Silicon" : material,
+    if (get_number(lines, NEXUS_DETECTOR, "x_pixel_size", "m", &x) &&
+        get_number(lines, NEXUS_DETECTOR, "y_pixel_size", "m", &y))
+        fprintf(lines->out, "# Pixel_size %.6ge-6 m x %.6ge-6 m\r\n", x * 1e6, y * 1e6);
+    if (get_number(lines, NEXUS_DETECTOR, "sensor_thickness", "m", &thickness)) {
+        bool is_silicon = !get_word(lines, "sensor_material", material) || !strcmp(material, "Si");
+        fprintf(lines->out, "# %s sensor, thickness %.6f m\r\n", is_silicon ? "Silicon" : material,
                 thickness);
     }
 }
 
-static void write_fact(struct views *views, const struct fact *fact, FILE *out)
+static void write_fact(struct lines *lines, const struct fact *fact)
 {
     enum nexus_place place = fact->in_detector ? NEXUS_DETECTOR : NEXUS_ENTRY;
     const char *const *names = fact->in_detector ? fact->in_detector : fact->in_entry;
     double value;
     for (; *names; names++) {
-        if (nexus_number(views, place, *names, fact->unit, &value) != 0 || !(fabs(value) < 1e12))
+        if (!get_number(lines, place, *names, fact->unit, &value) || !(fabs(value) < 1e12))
             continue;
-        fprintf(out, fact->line, value);
+        fprintf(lines->out, fact->line, value);
         return;
     }
 }
 
-static int write_facts(struct views *views, struct view_head *lines)
+static int write_facts(struct views *views, struct view_head *head)
 {
     double x, y;
-    FILE *out = head_begin(lines);
-    if (!out)
+    struct lines lines = {views, head_begin(head), 0};
+    if (!lines.out)
         return -ENOMEM;
-    write_detector(views, out);
+    write_detector(&lines);
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
-        write_fact(views, &facts[i], out);
-    if (nexus_number(views, NEXUS_DETECTOR, "beam_center_x", NULL, &x) == 0 &&
-        nexus_number(views, NEXUS_DETECTOR, "beam_center_y", NULL, &y) == 0 && fabs(x) < 1e9 &&
+        write_fact(&lines, &facts[i]);
+    if (get_number(&lines, NEXUS_DETECTOR, "beam_center_x", NULL, &x) &&
+        get_number(&lines, NEXUS_DETECTOR, "beam_center_y", NULL, &y) && fabs(x) < 1e9 &&
         fabs(y) < 1e9)
-        fprintf(out, "# Beam_xy (%.2f, %.2f) pixels\r\n", x, y);
-    return head_end(out, lines);
+        fprintf(lines.out, "# Beam_xy (%.2f, %.2f) pixels\r\n", x, y);
+    int error = head_end(lines.out, head);
+    return lines.error ? lines.error : error;
 }
 
-/* The lines are made on first use, and written to out; not without what was not read because nobody
- * wants it any more. */
+static void drop_facts(struct views *views)
+{
+    free(views->cbf_facts.bytes);
+    views->cbf_facts = (struct view_head){0};
+}
+
+/* The lines are made on first use, and of each state of a followed file, and written to out; not without what was not
+ * read because nobody wants it any more, or could not be. */
 static int write_kept_facts(struct views *views, FILE *out)
 {
     int error = interrupt_lock(&views->lock); /* it is held while they are made */
     if (error)
         return error;
+    uint64_t states = sfs_states(views->file);
+    if (views->cbf_facts.bytes && views->cbf_states != states)
+        drop_facts(views);
     if (!views->cbf_facts.bytes) {
+        views->cbf_states = states;
         error = write_facts(views, &views->cbf_facts);
-        if (!error && (error = interrupt_check()) < 0) {
-            free(views->cbf_facts.bytes);
-            views->cbf_facts = (struct view_head){0};
-        }
+        if (!error)
+            error = interrupt_check();
+        if (error)
+            drop_facts(views);
     }
     if (!error)
         fwrite(views->cbf_facts.bytes, 1, views->cbf_facts.n, out);
@@ -143,15 +177,18 @@ static int write_kept_facts(struct views *views, FILE *out)
     return error;
 }
 
-static void write_angles(struct views *views, uint64_t frame, FILE *out)
+static int write_angles(struct views *views, uint64_t frame, FILE *out)
 {
     double start, increment;
-    if (nexus_number_of(views, "sample/goniometer/omega", frame, &start) == 0 && fabs(start) < 1e6)
+    struct lines lines = {views, out, 0};
+    if (is_said(&lines, nexus_number_of(views, "sample/goniometer/omega", frame, &start)) &&
+        fabs(start) < 1e6)
         fprintf(out, "# Start_angle %f deg.\r\n", start);
-    if (nexus_number(views, NEXUS_ENTRY, "sample/goniometer/omega_range_average", NULL,
-                     &increment) == 0 &&
+    if (get_number(&lines, NEXUS_ENTRY, "sample/goniometer/omega_range_average", NULL,
+                   &increment) &&
         fabs(increment) < 1e6)
         fprintf(out, "# Angle_increment %f deg.\r\n", increment);
+    return lines.error;
 }
 
 /* ---- Compression ---- */
@@ -235,14 +272,16 @@ static void encode(void *context, uint64_t first, size_t n, const unsigned char 
 }
 
 /* Without a mask the largest number of so many bits is no measurement. */
-static uint64_t marked_of(struct views *views)
+static int find_marked(struct views *views, uint64_t *marked)
 {
     const struct sfs_type *type = &views->info->type;
+    struct lines lines = {views, NULL, 0};
     double depth;
-    if (nexus_number(views, NEXUS_DETECTOR, "bit_depth_image", NULL, &depth) != 0 ||
+    if (!get_number(&lines, NEXUS_DETECTOR, "bit_depth_image", NULL, &depth) ||
         !(depth >= 1 && depth <= 32))
         depth = 8 * (double)type->size;
-    return UINT64_MAX >> (64 - (unsigned)depth);
+    *marked = UINT64_MAX >> (64 - (unsigned)depth);
+    return lines.error;
 }
 
 /* ---- The file ---- */
@@ -322,7 +361,8 @@ static int write_texts(struct views *views, uint64_t frame, const struct encoder
     fputs("_array_data.header_convention \"SLS_1.0\"\r\n_array_data.header_contents\r\n;\r\n\r\n",
           out);
     int error = write_kept_facts(views, out);
-    write_angles(views, frame, out);
+    if (!error)
+        error = write_angles(views, frame, out);
     fputs(";\r\n\r\n", out);
     int failed = head_end(out, before);
     error = error ? error : failed;
@@ -364,11 +404,12 @@ static int make_in(struct views *views, uint64_t frame, size_t room, struct view
         return error;
     struct encoder encoder = {.type = &views->info->type,
                               .most = most_bytes(&views->info->type),
-                              .marked = marked_of(views),
                               .bytes = malloc(room),
                               .n = HEAD_BYTES,
                               .room = room};
-    error = encoder.bytes ? pixel_mask_get(views, &encoder.mask) : -ENOMEM;
+    error = encoder.bytes ? find_marked(views, &encoder.marked) : -ENOMEM;
+    if (!error)
+        error = pixel_mask_get(views, &encoder.mask);
     if (!error)
         error = pixels_read(views, frame, encode, &encoder);
     if (!error)

@@ -9,23 +9,28 @@
 
 #define MOST_GROUPS 64 /* of an instrument that are looked at */
 
-static bool is_group(struct sfs_file *file, uint64_t address)
-{
-    enum sfs_object_type type;
-    return sfs_object_type(file, address, &type) == 0 && type == SFS_GROUP;
-}
-
-static bool is_detector(struct sfs_file *file, uint64_t address)
+/* Whether it is one; or an error. */
+static int is_detector(struct sfs_file *file, uint64_t address)
 {
     struct sfs_attributes attributes;
     bool found = false;
-    if (sfs_attributes(file, address, &attributes) != 0)
-        return false;
+    int error = sfs_attributes(file, address, &attributes);
+    if (error)
+        return error;
     for (size_t i = 0; i < attributes.n && !found; i++)
         found = !strcmp(attributes.attribute[i].name, "NX_class") && attributes.attribute[i].text &&
                 !strcmp(attributes.attribute[i].text, "NXdetector");
     sfs_attributes_free(&attributes);
     return found;
+}
+
+static int is_group_of_detector(struct sfs_file *file, uint64_t address)
+{
+    enum sfs_object_type type;
+    int error = sfs_object_type(file, address, &type);
+    if (error || type != SFS_GROUP)
+        return error == -EOPNOTSUPP ? 0 : error;
+    return is_detector(file, address);
 }
 
 /* The one named `detector`, or the first of that class, among the groups of an instrument. */
@@ -41,14 +46,14 @@ static int find_in_instrument(struct sfs_file *file, uint64_t instrument, uint64
     error = -ENOENT;
     for (size_t i = 0; i < links.n && i < MOST_GROUPS && error; i++) {
         const struct sfs_link *link = &links.link[i];
-        if (link->type != SFS_LINK_HARD || !is_group(file, link->address) ||
-            !is_detector(file, link->address))
-            continue;
-        *detector = link->address;
-        error = 0;
+        int is_it = link->type == SFS_LINK_HARD ? is_group_of_detector(file, link->address) : 0;
+        if (is_it > 0)
+            *detector = link->address;
+        if (is_it > 0 || (is_it < 0 && error == -ENOENT)) /* what was not read may be it */
+            error = is_it > 0 ? 0 : is_it;
     }
     sfs_links_free(&links);
-    if (error && interrupt_check() < 0) /* then it may only not have been read */
+    if (error && interrupt_check() < 0)
         error = -EINTR;
     return error;
 }
@@ -74,8 +79,8 @@ int detector_find(struct sfs_file *file, const char *dataset, uint64_t *detector
             continue;
         *entry = group;
         *detector = group;
-        bool is_found = is_detector(file, group);
-        error = is_found ? 0 : interrupt_check(); /* as above */
+        int is_found = is_detector(file, group);
+        error = is_found < 0 ? is_found : is_found ? 0 : interrupt_check();
         if (error)
             break;
         if (is_found) {

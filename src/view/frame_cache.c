@@ -191,6 +191,7 @@ static struct defined_frame *add(struct views *views, uint64_t frame, enum defin
     entry->frame = frame;
     entry->form = form;
     entry->changes = sfs_dataset_changes(views->dataset);
+    entry->states = sfs_states(views->file);
     entry->users = 1;
     entry->is_listed = true;
     DL_PREPEND(frames->list, entry);
@@ -216,7 +217,8 @@ static struct defined_frame *find(struct views *views, uint64_t frame, enum defi
     DL_FOREACH (frames->list, entry)
         if (entry->frame == frame && entry->form == form)
             break;
-    if (!entry || is_current(views, entry->changes))
+    if (!entry || (is_current(views, entry->changes) &&
+                   (form != DEFINED_CBF || entry->states == sfs_states(views->file))))
         return entry;
     forget(frames, entry);
     return NULL;

@@ -231,7 +231,8 @@ enum defined_form { DEFINED_INTERVALS, DEFINED_ENCODED, DEFINED_PNG, DEFINED_CBF
 struct defined_frame {
     uint64_t frame;
     enum defined_form form;
-    uint64_t changes;           /* the sfs_dataset_changes that it is of */
+    uint64_t changes; /* the sfs_dataset_changes that it is of */
+    uint64_t states;  /* the same of sfs_states: DEFINED_CBF says what stands beside the dataset */
     struct sfs_defined defined; /* DEFINED_INTERVALS */
     struct view_head encoded;   /* all other forms */
     /* under the lock of the table: */

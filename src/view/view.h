@@ -121,7 +121,8 @@ struct views {
     pthread_mutex_t lock; /* guards what follows, which is made on first use */
     struct kept_text *json, *text, *csv, *zattrs;
     struct pixel_mask mask;
-    struct view_head cbf_facts; /* lines of all its headers */
+    struct view_head cbf_facts; /* lines of all its headers, */
+    uint64_t cbf_states;        /* as of this sfs_states */
     pthread_mutex_t counting;   /* serialises counting; taken before count_lock */
     pthread_mutex_t count_lock; /* guards what follows, made on first use (count_defined.c) */
     struct counts *counts;

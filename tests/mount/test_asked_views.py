@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import files
+from conftest import wait_until
 
 SPARSECTL = pathlib.Path(os.environ.get("SPARSEFS_BUILD", "build")).absolute() / "sparsectl"
 # By the word, what is in the directory of a dataset.
@@ -545,6 +546,20 @@ def test_cbf_header_of_an_eiger(mounts, tmp_path):
         expected = array[frame].astype(int)
         expected[3, 4] = -1
         assert np.array_equal(pixels, expected)
+
+
+def test_cbf_header_of_a_followed_file(mounts, tmp_path):
+    """What the writer says later of the measurement is there, also in a frame that was read before."""
+    write_eiger(tmp_path / "a.h5", **{"beam/incident_wavelength": None})
+    path = mounts(tmp_path / "a.h5", "follow=0.1", "views=cbf") / "entry/data/data/cbf/000000.cbf"
+    before, pixels = read_cbf(path)
+    with h5py.File(tmp_path / "a.h5", "r+") as f:
+        f["entry/instrument/beam/incident_wavelength"] = 0.9794
+        f["entry/instrument/detector/detector_distance"][...] = 0.3
+    wait_until(lambda: read_cbf(path)[0] != before)
+    lines, same = read_cbf(path)
+    assert "# Wavelength 0.979400 A" in lines and "# Detector_distance 0.300000 m" in lines
+    assert len(lines) == len(before) + 1 and np.array_equal(same, pixels)
 
 
 def test_cbf_units_and_odd_texts(mounts, tmp_path):

@@ -395,6 +395,82 @@ static void make_series(void)
     assert_true(H5Fclose(other) >= 0 && H5Fclose(file) >= 0);
 }
 
+#define CBF_SIDE 4
+
+static char cbf[1 << 13];
+static size_t cbf_n;
+
+static void add_beside(hid_t file, const char *path, hid_t type, int rank)
+{
+    const hsize_t dims[] = {CBF_SIDE, CBF_SIDE};
+    hid_t space = H5Screate_simple(rank, dims, NULL), links = H5Pcreate(H5P_LINK_CREATE);
+    H5Pset_create_intermediate_group(links, 1);
+    hid_t dataset = H5Dcreate2(file, path, type, space, links, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, elements) >= 0);
+    H5Dclose(dataset);
+    H5Pclose(links);
+    H5Sclose(space);
+}
+
+/* An image, and what stands beside it. */
+static void make_detector(void)
+{
+    hid_t file = H5Fcreate("detector.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t class = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    H5Tset_size(class, strlen("NXdetector"));
+    add_beside(file, "entry/data/data", H5T_STD_U16LE, 2);
+    add_beside(file, "entry/instrument/eiger/pixel_mask", H5T_STD_U32LE, 2);
+    add_beside(file, "entry/instrument/eiger/distance", H5T_STD_I32LE, 0);
+    add_beside(file, "entry/instrument/beam/incident_wavelength", H5T_STD_U8LE, 0);
+    add_beside(file, "entry/sample/goniometer/omega", H5T_STD_U8LE, 0);
+    hid_t group = H5Gopen2(file, "entry/instrument/eiger", H5P_DEFAULT);
+    hid_t attribute = H5Acreate2(group, "NX_class", class, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, class, "NXdetector") >= 0);
+    H5Aclose(attribute);
+    H5Gclose(group);
+    H5Sclose(space);
+    H5Tclose(class);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+static int read_cbf(struct views *views)
+{
+    static char bytes[sizeof(cbf)];
+    const struct view_room room = {0, sizeof(bytes), bytes, true};
+    struct view_part part;
+    int error = view_read(views, VIEW_CBF, 0, &room, &part);
+    if (error)
+        return error;
+    if (cbf_n == 0) /* the first time */
+        memcpy(cbf, part.bytes, cbf_n = part.n);
+    assert_int_equal(part.n, cbf_n);
+    assert_memory_equal(part.bytes, cbf, cbf_n);
+    view_return(views, &part);
+    return 0;
+}
+
+/* Again, too, after an error. */
+static int view_cbf(void)
+{
+    static const char path[] = "/entry/data/data";
+    struct sfs_file *file;
+    struct views *views;
+    uint64_t address;
+    int error = sfs_open("detector.h5", NULL, &file);
+    if (error)
+        return error;
+    error = sfs_find(file, sfs_root(file), path, &address);
+    if (!error)
+        error = views_open(file, address, path, 2, &views);
+    if (!error) {
+        error = read_cbf(views);
+        assert_int_equal(error ? read_cbf(views) : 0, 0);
+        views_close(views);
+    }
+    sfs_close(file);
+    return error;
+}
+
 static int view_series(void)
 {
     struct sfs_file *file;
@@ -482,6 +558,18 @@ static void every_failed_allocation_for_a_sparse_view_is_an_error(void **state)
         make_sparse(chunk_rows);
         assert_true(check(view_sparse, 0) > 50);
     }
+}
+
+/* None leaves out a line of the header, or the mask. */
+static void every_failed_allocation_for_a_cbf_file_is_an_error(void **state)
+{
+    (void)state;
+    make_detector();
+    assert_int_equal(view_cbf(), 0);
+    assert_non_null(strstr(cbf, "# Detector_distance"));
+    assert_non_null(strstr(cbf, "# Wavelength"));
+    assert_non_null(strstr(cbf, "# Start_angle"));
+    assert_true(check(view_cbf, 0) > 100);
 }
 
 /* Growing hash tables and lists, and buffers. */
@@ -1498,6 +1586,7 @@ static int all_tests(void)
         cmocka_unit_test(every_failed_large_allocation_is_an_error_of_its_call),
         cmocka_unit_test(every_failed_allocation_for_a_sparse_view_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_a_series_is_an_error),
+        cmocka_unit_test(every_failed_allocation_for_a_cbf_file_is_an_error),
         cmocka_unit_test(after_a_failed_allocation_the_same_call_succeeds),
         cmocka_unit_test(every_failed_allocation_for_a_selection_is_an_error),
         cmocka_unit_test(every_failed_allocation_for_a_section_is_an_error),
