@@ -224,12 +224,13 @@ struct entries {
     size_t n;
 };
 
-static void read_entries(struct entries *entries)
+static int read_entries(struct entries *entries)
 {
     struct entry entry, *more;
     char *line = NULL;
     size_t size = 0;
     FILE *table = fopen(MOUNTS, "re");
+    int error = table || errno == ENOENT ? 0 : -errno;
     *entries = (struct entries){0};
     while (table && getline(&line, &size, table) >= 0) {
         if (sscanf(line, "%d %d %23s", &entry.id, &entry.parent, entry.device) != 3)
@@ -240,9 +241,12 @@ static void read_entries(struct entries *entries)
         entries->entry = more;
         more[entries->n++] = entry;
     }
+    if (table && !feof(table))
+        error = -errno;
     if (table)
         fclose(table);
     free(line);
+    return error;
 }
 
 static const struct entry *find(const struct entries *entries, int id)
@@ -253,26 +257,45 @@ static const struct entry *find(const struct entries *entries, int id)
     return NULL;
 }
 
-int mounts_number(int fd)
+/* *id: -1: there is no such file. 0; -errno. */
+static int read_number(int fd, int *id)
 {
     char path[40], line[128];
-    int id = -1;
+    *id = -1;
     snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
     FILE *info = fopen(path, "re");
-    while (info && id < 0 && fgets(line, sizeof(line), info))
-        if (sscanf(line, "mnt_id: %d", &id) != 1)
-            id = -1;
+    int error = info || errno == ENOENT ? 0 : -errno;
+    while (info && *id < 0 && fgets(line, sizeof(line), info))
+        if (sscanf(line, "mnt_id: %d", id) != 1)
+            *id = -1;
+    if (info && ferror(info))
+        error = -errno;
     if (info)
         fclose(info);
+    return error;
+}
+
+int mounts_number(int fd)
+{
+    int id;
+    (void)read_number(fd, &id);
     return id;
 }
 
-bool mounts_is_on_way(int fd, int to)
+int mounts_is_on_way(int fd, int to)
 {
     struct entries entries;
-    read_entries(&entries);
-    const struct entry *mount = find(&entries, mounts_number(fd)),
-                       *at = find(&entries, mounts_number(to));
+    int number, to_number;
+    int error = read_entries(&entries);
+    if (!error)
+        error = read_number(fd, &number);
+    if (!error)
+        error = read_number(to, &to_number);
+    if (error) {
+        free(entries.entry);
+        return error;
+    }
+    const struct entry *mount = find(&entries, number), *at = find(&entries, to_number);
     bool is_on_way = mount && at && strcmp(mount->device, at->device) == 0;
     for (size_t i = 0; mount && at && !is_on_way && i < entries.n; i++) {
         is_on_way = at == mount;

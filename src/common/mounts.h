@@ -50,7 +50,8 @@ uid_t mounts_owner(int fd, const struct stat *st);
 int mounts_number(int fd);
 
 /* Whether the mount that a descriptor is on is passed on the way from the root to that of another one, is that
- * itself, or has the same file system. No file system is asked. False also: it cannot be told. */
-bool mounts_is_on_way(int fd, int to);
+ * itself, or has the same file system: 1 or 0; or -errno, if the table cannot be read though there is one. No file
+ * system is asked. */
+int mounts_is_on_way(int fd, int to);
 
 #endif

@@ -144,17 +144,25 @@ int place_take(struct store *store, char *path)
     return error;
 }
 
-/* The name may be a mount, which is not asked. */
-static bool leads_to(int folder, const char *path, const struct stat *file)
+bool place_is_known(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -ENAMETOOLONG || error == -ELOOP ||
+           error == -EXDEV || error == -EDEADLK || error == -ESTALE || error == -EACCES ||
+           error == -EPERM || error == -ENOSYS;
+}
+
+/* The name may be a mount, which is not asked. As place_leads. */
+static int leads_to(int folder, const char *path, const struct stat *file)
 {
     struct statx st;
-    return statx(folder, place_entry(path), AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, STATX_INO,
-                 &st) == 0 &&
-           makedev(st.stx_dev_major, st.stx_dev_minor) == file->st_dev &&
+    if (statx(folder, place_entry(path), AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC, STATX_INO, &st) <
+        0)
+        return place_is_known(-errno) ? 0 : -errno;
+    return makedev(st.stx_dev_major, st.stx_dev_minor) == file->st_dev &&
            st.stx_ino == file->st_ino;
 }
 
-bool place_leads(const struct store *store, const char *path)
+int place_leads(const struct store *store, const char *path)
 {
     return leads_to(store->folder, path, &store->st);
 }
@@ -169,13 +177,25 @@ char *place_of_descriptor(int fd)
 
 /* ---- The note ---- */
 
+/* Of reading or writing it: this file can have none, or none by this user. */
+static bool has_no_note(int error)
+{
+    return error == -EOPNOTSUPP || error == -ENOSYS || error == -EPERM || error == -EACCES ||
+           error == -E2BIG || error == -ERANGE;
+}
+
 /* NULL: there is none. */
-static char *read_note(const struct store *store)
+static int read_note(const struct store *store, char **note)
 {
     char path[PATH_MAX];
-    ssize_t n = fgetxattr(store->fd, NOTE, path, sizeof(path));
-    return n > 0 && path[0] == '/' && !memchr(path, '\0', (size_t)n) ? strndup(path, (size_t)n)
-                                                                     : NULL;
+    *note = NULL;
+    ssize_t n = TEMP_FAILURE_RETRY(fgetxattr(store->fd, NOTE, path, sizeof(path)));
+    if (n < 0)
+        return errno == ENODATA || has_no_note(-errno) ? 0 : -errno;
+    if (n == 0 || path[0] != '/' || memchr(path, '\0', (size_t)n))
+        return 0;
+    *note = strndup(path, (size_t)n);
+    return *note ? 0 : -ENOMEM;
 }
 
 bool place_note(struct store *store)
@@ -191,14 +211,14 @@ void place_forget_note(struct store *store)
     fremovexattr(store->fd, NOTE);
 }
 
-char *place_noted(const struct store *store)
+int place_noted(const struct store *store, char **path)
 {
-    char *path = read_note(store);
-    if (path && !strcmp(path, store->place)) {
-        free(path);
-        path = NULL;
+    int error = read_note(store, path);
+    if (*path && !strcmp(*path, store->place)) {
+        free(*path);
+        *path = NULL;
     }
-    return path;
+    return error;
 }
 
 /* ---- Finding it ---- */
@@ -207,15 +227,19 @@ char *place_noted(const struct store *store)
 static int take_other_name(struct store *store)
 {
     struct place place;
-    char *path = place_noted(store);
-    int error = path ? open_place(store, path, &place) : -ENOENT;
+    char *path;
+    int error = place_noted(store, &path);
+    if (error || !path)
+        return error;
+    error = open_place(store, path, &place);
     if (error)
-        return error == -ENOMEM ? error : 0;
-    if (leads_to(place.folder, place.file, &store->st))
+        return place_is_known(error) ? 0 : error;
+    int leads = leads_to(place.folder, place.file, &store->st);
+    if (leads > 0)
         take_place(store, &place);
     else
         close_place(&place);
-    return 0;
+    return leads < 0 ? leads : 0;
 }
 
 /* Finds the place at a path, which is taken over. */
@@ -223,9 +247,11 @@ static int find_at(struct store *store, char *path)
 {
     bool is_elsewhere = store->writable && store->found && strcmp(path, store->path) != 0;
     int error = place_take(store, path);
-    if (!error && !is_elsewhere && place_leads(store, store->place))
+    int leads = error ? 0 : place_leads(store, store->place);
+    if (leads > 0 && !is_elsewhere)
         return store->writable ? 0 : take_other_name(store);
-    if (error && (store->writable || error == -ENOMEM)) {
+    error = leads < 0 ? leads : error;
+    if (error && (store->writable || !place_is_known(error))) {
         store_say(store, NULL, "cannot open its directory: %s", strerror(-error));
         return error;
     }
@@ -239,10 +265,16 @@ static int find_at(struct store *store, char *path)
 
 int place_find(struct store *store)
 {
+    errno = 0;
     char *path = store->found ? place_of_descriptor(store->fd) : realpath(store->path, NULL);
-    if (!path)
-        return errno == ENOMEM ? -ENOMEM : store->writable ? -errno : 0;
-    return find_at(store, path);
+    int error = path ? 0 : errno ? -errno : -ENOENT;
+    if (path)
+        return find_at(store, path);
+    if (store->writable || !place_is_known(error)) {
+        store_say(store, NULL, "cannot find its directory: %s", strerror(-error));
+        return error;
+    }
+    return 0;
 }
 
 /* What the file's name leads to now, or what is at its place if the way to that is unknown. */
@@ -263,11 +295,12 @@ static int look_up(const struct store *store)
 int place_find_again(struct store *store)
 {
     int at = look_up(store);
+    errno = at < 0 ? -at : 0;
     char *path = at < 0 ? NULL : place_of_descriptor(at);
-    bool has_no_memory = at == -ENOMEM || (at >= 0 && !path && errno == ENOMEM);
+    int error = path || !errno ? 0 : -errno;
     if (at >= 0)
         close(at);
-    return path ? find_at(store, path) : has_no_memory ? -ENOMEM : 0;
+    return path ? find_at(store, path) : place_is_known(error) ? 0 : error;
 }
 
 int place_open_file(const struct store *store)
@@ -320,7 +353,7 @@ static int find_again(const struct store *store, struct place *place)
             return error;
         if (error)
             continue;
-        if (leads_to(place->folder, place->file, &store->st) &&
+        if (leads_to(place->folder, place->file, &store->st) > 0 &&
             !is_removed(place_entry(place->file)))
             return 0;
         close_place(place);
@@ -346,7 +379,7 @@ static int rename_folder(struct store *store)
     error = open_place(store, path, &place);
     if (error)
         return error == -ENOMEM ? error : 0;
-    if (leads_to(place.folder, place.file, &store->st)) {
+    if (leads_to(place.folder, place.file, &store->st) > 0) {
         take_place(store, &place);
         store->is_noted = false;
     } else {
@@ -394,7 +427,10 @@ static int leave(struct store *store)
 int place_follow(struct store *store)
 {
     struct place place;
-    if (place_leads(store, store->place)) {
+    int leads = place_leads(store, store->place);
+    if (leads < 0)
+        return leads;
+    if (leads) {
         store->is_lost = false;
         return rename_folder(store);
     }

@@ -190,11 +190,12 @@ bool store_is_interrupted(const struct store *store)
  * written by another of them. */
 static int renew_place(struct store *store)
 {
-    char *noted = place_noted(store);
-    bool is_same = !noted && place_leads(store, store->place);
+    char *noted;
+    int error = place_noted(store, &noted);
+    int is_same = noted || error ? 0 : place_leads(store, store->place);
     free(noted);
-    int error = 0;
-    if (!is_same) {
+    error = is_same < 0 ? is_same : error;
+    if (!error && !is_same) {
         pthread_mutex_lock(&store->hold_lock); /* store_hold looks for the counter */
         error = place_find_again(store);
         pthread_mutex_unlock(&store->hold_lock);
@@ -236,8 +237,9 @@ static int take_state(struct store *store, struct follow_state *state)
         neighbour_say(store, store->counter, "cannot be read", neighbour_reason(error));
     if (!error)
         error = open_again(store); /* after reading the counter: so its bytes are at least as new */
+    if (!error)
+        error = journal_choose(store);
     if (!error) {
-        journal_choose(store);
         error = journal_look(store, &state->journal);
         if (error)
             neighbour_say(store, journal_path(store), "cannot be read", neighbour_reason(error));

@@ -390,7 +390,7 @@ int image_write_back(struct store *store)
     if (!error)
         free_space_hand_on(store, to);
     /* A commit that has failed may have given the file its name before. */
-    if ((!error || place_leads(to, to->place)) && fstat(to->fd, &image->backed) < 0)
+    if ((!error || place_leads(to, to->place) > 0) && fstat(to->fd, &image->backed) < 0)
         image->backed = (struct stat){0};
     store_close(to);
     if (error)

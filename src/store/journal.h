@@ -132,6 +132,9 @@ int journal_open_own(struct store *store, struct journal *journal);
  * one that no store can use: incomplete, not to be trusted, a symbolic link, a fifo or a socket. */
 bool journal_is_none(int error);
 
+/* journal_recover.c: says that the chosen journal cannot be read: what opening the file returns then. */
+int journal_refuse(struct store *store, int error);
+
 /* journal_place.c: the chosen journal is beside the file again. */
 int journal_bring_home(struct store *store);
 

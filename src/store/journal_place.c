@@ -26,9 +26,11 @@ int journal_is_ours(const struct store *store, const char *path)
 {
     struct stat st;
     int error = store->standing.inode ? neighbour_stat(store->folder, path, &st) : -ENOENT;
-    return error ? (error == -ENOENT ? 0 : error)
-                 : st.st_ino == store->standing.inode ||
-                       (path == store->journal && place_leads(store, store->place));
+    if (error)
+        return error == -ENOENT ? 0 : error;
+    if (st.st_ino == store->standing.inode)
+        return 1;
+    return path == store->journal ? place_leads(store, store->place) : 0;
 }
 
 char *journal_name_aside(const struct store *store, uint64_t inode)
@@ -136,35 +138,45 @@ void journal_come_back(struct store *store)
     store->sought_folder = -1;
 }
 
-/* Whether there is a journal of this file at a path, which is taken over. */
-static bool seek_at(struct store *store, char *path)
+/* Whether an error of opening a journal says nothing of whether there is one, or whose it is. */
+static bool is_unknown(int error)
+{
+    return error < 0 && !place_is_known(error) && !journal_is_none(error);
+}
+
+/* Whether there is a journal of this file at a path, which is taken over: 1 or 0. After an error, too, it is the path
+ * that was sought. */
+static int seek_at(struct store *store, char *path)
 {
     struct journal journal = {0};
     struct identity file;
     int folder = path ? place_open_folder(store, path) : -ENOMEM;
-    errno = folder < 0 ? -folder : 0;
-    bool is_found = folder >= 0 && identity_of(store->fd, &file) &&
-                    journal_open_header(store, folder, path, &journal) == 0 &&
-                    identity_is_same(&file, &journal.header.file);
+    int error = folder < 0 ? folder : 0;
+    if (!error)
+        error = identity_of(store->fd, &file) ? 0 : -errno;
+    if (!error)
+        error = journal_open_header(store, folder, path, &journal);
+    bool is_found = !error && identity_is_same(&file, &journal.header.file);
     journal_close(&journal);
-    if (is_found) {
+    if (is_found || is_unknown(error)) {
         store->sought = path;
-        store->sought_folder = folder;
-        return true;
+        store->sought_folder = folder < 0 ? -1 : folder;
+        return is_found ? 1 : error;
     }
-    if (path && errno == EACCES)
+    store->keeps_note |= error == -EACCES || error == -EPERM;
+    if (error == -EACCES)
         log_warning(
             "%s: it was written elsewhere, and its journal may be %s, which cannot be read: %s",
-            store->path, path, strerror(errno));
+            store->path, path, strerror(-error));
     if (folder >= 0)
         close(folder);
     free(path);
-    return false;
+    return 0;
 }
 
 /* Of a file with the first n bytes of a path for its directory. */
-static bool seek_beside(struct store *store, const char *directory, size_t n, const char *entry,
-                        bool aside)
+static int seek_beside(struct store *store, const char *directory, size_t n, const char *entry,
+                       bool aside)
 {
     char *path, ending[24] = "";
     if (aside)
@@ -175,32 +187,38 @@ static bool seek_beside(struct store *store, const char *directory, size_t n, co
 }
 
 /* At the noted place; in the same folder, if that was renamed; or aside. */
-static bool seek(struct store *store)
+static int seek(struct store *store)
 {
     const char *own = place_entry(store->place);
     size_t n = (size_t)(own - store->place);
-    char *noted = place_noted(store);
-    bool is_found = false;
+    char *noted;
+    int found = place_noted(store, &noted);
     if (noted) {
         const char *entry = place_entry(noted);
         size_t m = (size_t)(entry - noted);
-        is_found = seek_beside(store, noted, m, entry, false) ||
-                   seek_beside(store, noted, m, entry, true) ||
-                   seek_beside(store, store->place, n, entry, false) ||
-                   seek_beside(store, store->place, n, entry, true);
+        for (int i = 0; i < 4 && !found; i++)
+            found = i < 2 ? seek_beside(store, noted, m, entry, i % 2)
+                          : seek_beside(store, store->place, n, entry, i % 2);
     }
     free(noted);
-    return is_found || seek_beside(store, store->place, n, own, true);
+    return found ? found : seek_beside(store, store->place, n, own, true);
 }
 
-void journal_choose(struct store *store)
+int journal_choose(struct store *store)
 {
     struct journal journal;
     journal_come_back(store);
+    store->keeps_note = false;
     int error = journal_open_header(store, store->folder, store->journal, &journal);
     journal_close(&journal);
-    if ((error == -ENOENT || journal.is_foreign) && seek(store))
+    if (error == -ENOENT || journal.is_foreign)
+        error = seek(store);
+    if (error > 0) {
+        store->keeps_note = false;
         log_info("%s: its journal is %s: it was moved without that", store->path, store->sought);
+    }
+    /* Other errors are met again by who reads it. */
+    return is_unknown(error) ? journal_refuse(store, error) : 0;
 }
 
 int journal_bring_home(struct store *store)

@@ -165,8 +165,9 @@ int journal_open_header(struct store *store, int folder, const char *path, struc
         close(fd);
         return refused;
     }
-    bool has_file = identity_of(store->fd, &file);
-    if (!identity_of(fd, &self) || !(journal->file = fdopen(fd, "r"))) {
+    bool has_file = store->fd >= 0;
+    if ((has_file && !identity_of(store->fd, &file)) || !identity_of(fd, &self) ||
+        !(journal->file = fdopen(fd, "r"))) {
         int error = -errno;
         close(fd);
         return error;

@@ -190,6 +190,17 @@ static int replay(struct store *store, struct journal *journal)
     return 0;
 }
 
+int journal_refuse(struct store *store, int error)
+{
+    const char *path = journal_path(store), *why = neighbour_reason(error);
+    bool is_said = error == -EINTR || (error == -EPERM && store->is_following); /* before */
+    if (!is_said && store->is_following)
+        neighbour_say(store, path, "cannot be read", why);
+    else if (!is_said)
+        store_say(store, NULL, "cannot read the journal %s: %s", path, why);
+    return error == -EPROTONOSUPPORT ? -EBUSY : error;
+}
+
 static int recover(struct store *store)
 {
     struct journal journal;
@@ -207,11 +218,8 @@ static int recover(struct store *store)
                      store->path);
         return error;
     }
-    if (error && error != -EINTR)
-        store_say(store, NULL, "cannot read the journal %s: %s", journal_path(store),
-                  neighbour_reason(error));
     if (error)
-        return error == -EPROTONOSUPPORT ? -EBUSY : error;
+        return journal_refuse(store, error);
     error = replay(store, &journal);
     journal_close(&journal);
     return error;
@@ -219,8 +227,9 @@ static int recover(struct store *store)
 
 int journal_recover(struct store *store)
 {
-    journal_choose(store);
-    int error = store->sought && store->writable ? journal_bring_home(store) : 0;
+    int error = journal_choose(store);
+    if (!error && store->sought && store->writable)
+        error = journal_bring_home(store);
     return error ? error : recover(store);
 }
 
@@ -245,10 +254,8 @@ int journal_overlay(struct store *store)
     int error = journal_open(store, &journal);
     if (error == -ENOENT || error == -EILSEQ)
         return 0;
-    if (error && error != -EPERM && error != -EINTR) /* neighbour_check has logged the first */
-        neighbour_say(store, journal_path(store), "cannot be read", neighbour_reason(error));
     if (error)
-        return error == -EPROTONOSUPPORT ? -EBUSY : error;
+        return journal_refuse(store, error);
     error = check(store, &journal);
     bool counts = error != -EALREADY && error != -ENXIO;
     if (!error)

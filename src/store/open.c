@@ -120,9 +120,9 @@ static int begin_shared(struct store *store, bool *has_journal)
                   strerror(-error));
         return error;
     }
-    if (store->journal)
-        journal_choose(store);
-    int error = share_look(store, &store->seen);
+    int error = store->journal ? journal_choose(store) : 0;
+    if (!error)
+        error = share_look(store, &store->seen);
     *has_journal = store->seen.journal.exists;
     return error;
 }
@@ -134,7 +134,8 @@ static int begin_alone(struct store *store)
     if (!error && store->journal)
         error = journal_recover(store);
     if (!error && store->writable) {
-        place_forget_note(store);
+        if (!store->keeps_note)
+            place_forget_note(store);
         free_space_take(store);
     }
     return error;

@@ -154,9 +154,11 @@ static int follow_symlink(struct walk *walk, int fd)
 static int check_entry(const struct walk *walk, int fd, const struct statx *st)
 {
     const struct folders *folders = walk->folders;
-    for (size_t i = 0; i < folders->n; i++)
-        if (mounts_is_on_way(fd, folders->folder[i].fd))
-            return 0;
+    for (size_t i = 0; i < folders->n; i++) {
+        int is_on_way = mounts_is_on_way(fd, folders->folder[i].fd);
+        if (is_on_way)
+            return is_on_way < 0 ? is_on_way : 0;
+    }
     errno = 0;
     char *path = place_of_descriptor(fd);
     int error = !path && errno == ENOMEM               ? -ENOMEM

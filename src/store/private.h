@@ -114,6 +114,7 @@ struct store {
     char *said;        /* last message about a file beside it; NULL: none */
     char *temporary;   /* the name until the first commit; NULL: it stands at its place */
     bool is_noted;     /* the file has the note of this place, or can have none */
+    bool keeps_note;   /* its journal may be where it was written, which this user may not read */
     bool is_lost;      /* it was not found at any known place the last time */
     bool unnamed;      /* its name at its place is not durable yet */
     bool replace;      /* whether the first commit may replace a file */
@@ -260,18 +261,22 @@ void place_close(struct store *store);
 /* The path of an open file or folder by /proc, to be freed; NULL: unknown. */
 char *place_of_descriptor(int fd);
 
-/* Whether this name in the folder leads to the file. */
-bool place_leads(const struct store *store, const char *path);
+/* Whether an error of opening a place says that the file has nothing there, or nothing for this user; others may pass,
+ * and say nothing. */
+bool place_is_known(int error);
+
+/* Whether this name in the folder leads to the file: 1 or 0; errors of statx(2) that do not say it. */
+int place_leads(const struct store *store, const char *path);
 
 /* Before a commit: the file's place, and what stands beside it, go with a file that was moved.
  * -ESTALE: it was removed, or replaced by another. The caller holds `change`. */
 int place_follow(struct store *store);
 
 /* The note at the file of where it is written. place_note: whether it is new, and is to be synced.
- * place_noted: if it is not this place; NULL: it is, or there is none. */
+ * place_noted: if it is not this place, to be freed; NULL: it is, or there is none. Errors of fgetxattr(2). */
 bool place_note(struct store *store);
 void place_forget_note(struct store *store);
-char *place_noted(const struct store *store);
+int place_noted(const struct store *store, char **path);
 
 /* ---- path_walk.c ---- */
 
@@ -599,8 +604,8 @@ int journal_clear_way(struct store *store);
 
 /* journal_place.c: before it is read: the journal is the one beside the file or, if there is none
  * of this file, one that was left where the file was before; and it is the one beside the file
- * again. */
-void journal_choose(struct store *store);
+ * again. An error, which is logged: it is not known which. */
+int journal_choose(struct store *store);
 void journal_come_back(struct store *store);
 
 /* journal_recover.c: carries out the journal, if there is one, and ends it; the file is then

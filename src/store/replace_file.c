@@ -110,7 +110,7 @@ int publish(struct store *store)
 {
     const char *from = place_entry(store->temporary), *to = place_entry(store->place);
     int held = -1,
-        error = place_leads(store, store->temporary) ? publish_check(store, &held) : -ESTALE;
+        error = place_leads(store, store->temporary) > 0 ? publish_check(store, &held) : -ESTALE;
     if (!error && store->replace)
         error = io_rename_at(store->folder, from, store->folder, to);
     else if (!error)

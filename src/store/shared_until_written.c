@@ -14,8 +14,8 @@ int share_look(const struct store *store, struct follow_state *state)
         return -errno;
     state->changed = st.st_mtim;
     state->size = st.st_size;
-    return store->journal && place_leads(store, store->place) ? journal_look(store, &state->journal)
-                                                              : 0;
+    int leads = store->journal ? place_leads(store, store->place) : 0;
+    return leads > 0 ? journal_look(store, &state->journal) : leads;
 }
 
 static bool is_same_time(const struct timespec *a, const struct timespec *b)
@@ -109,7 +109,8 @@ static int begin(struct store *store)
         error = file_begin_counter(store);
     if (error)
         return error;
-    place_forget_note(store);
+    if (!store->keeps_note)
+        place_forget_note(store);
     free_space_take(store);
     atomic_fetch_add(&store->writings, 1);
     store->is_shared = false;

@@ -1,6 +1,7 @@
 /* The store: files that are moved, replaced and removed while they are written, or when their
  * writer has died. A power cut is what a killed process leaves, with the pages that were committed
- * last put back as they were, and a journal that does not bear the mark of this system. */
+ * last put back as they were, and a journal that does not bear the mark of this system. The linker
+ * puts __wrap_openat and so on between the store and the system. */
 #include "support.h"
 
 #include <errno.h>
@@ -22,6 +23,61 @@
 #define MARK       80                 /* where in a journal its mark stands */
 
 static unsigned char other_bytes[FILE_BYTES];
+
+/* ---- Between the store and the system ---- */
+
+/* Which of these calls fails, counted down; a negative number: none does. */
+static long until_bad = -1;
+static int bad_error;
+
+static bool is_bad(void)
+{
+    if (until_bad < 0 || until_bad-- != 0)
+        return false;
+    errno = bad_error;
+    return true;
+}
+
+#define WRAPPED __attribute__((visibility("default")))
+
+int __real_openat64(int folder, const char *name, int flags, ...);
+int __wrap_openat64(int folder, const char *name, int flags, mode_t mode);
+int __real_statx(int fd, const char *path, int flags, unsigned mask, struct statx *st);
+int __wrap_statx(int fd, const char *path, int flags, unsigned mask, struct statx *st);
+ssize_t __real_fgetxattr(int fd, const char *name, void *value, size_t n);
+ssize_t __wrap_fgetxattr(int fd, const char *name, void *value, size_t n);
+char *__real_realpath(const char *path, char *resolved);
+char *__wrap_realpath(const char *path, char *resolved);
+ssize_t __real_readlink(const char *path, char *target, size_t n);
+ssize_t __wrap_readlink(const char *path, char *target, size_t n);
+
+WRAPPED int __wrap_openat64(int folder, const char *name, int flags, mode_t mode)
+{
+    return is_bad() ? -1 : __real_openat64(folder, name, flags, mode);
+}
+
+WRAPPED int __wrap_statx(int fd, const char *path, int flags, unsigned mask, struct statx *st)
+{
+    return is_bad() ? -1 : __real_statx(fd, path, flags, mask, st);
+}
+
+WRAPPED ssize_t __wrap_fgetxattr(int fd, const char *name, void *value, size_t n)
+{
+    bool is_note = strcmp(name, "user.sparsefs.place") == 0;
+    return is_note && is_bad() ? -1 : __real_fgetxattr(fd, name, value, n);
+}
+
+WRAPPED char *__wrap_realpath(const char *path, char *resolved)
+{
+    return is_bad() ? NULL : __real_realpath(path, resolved);
+}
+
+WRAPPED ssize_t __wrap_readlink(const char *path, char *target, size_t n)
+{
+    return is_bad() ? -1 : __real_readlink(path, target, n);
+}
+
+/* ---- Files ---- */
 
 static void fill(unsigned char *bytes, int version)
 {
@@ -183,6 +239,121 @@ static void what_was_committed_is_found_when_the_file_was_moved_without_its_jour
         assert_false(exists(journal));
         assert_true(getxattr(moves[i].path, "user.sparsefs.place", NULL, 0) < 0);
     }
+}
+
+static int open_shared(const char *path, struct store **store)
+{
+    return store_open_as(path, &(struct store_opening){.writable = true, .is_shared = true}, store);
+}
+
+/* A power cut, and then how it is moved. */
+static void begin_torn(const char *how, const char *path, const char *journal)
+{
+    begin();
+    in_child(die_after_commit, NULL);
+    assert_int_equal(system(how), 0);
+    cut_power(path, journal, 1);
+}
+
+/* What one call does not say is not known: the file is not opened as if there were no journal, which stays
+ * where it can be found. */
+static void expect_no_torn_bytes(const char *how, const char *path, const char *journal, int kind,
+                                 int error)
+{
+    bool reached;
+    long step = 0, failures = 0;
+    begin_torn(how, path, journal);
+    do {
+        struct store *store;
+        if (kind >= 2) /* the one before has brought it home */
+            begin_torn(how, path, journal);
+        bad_error = error;
+        until_bad = step++;
+        int failed = kind == 3 ? open_shared(path, &store) : open_any(path, kind, &store);
+        reached = until_bad < 0;
+        until_bad = -1;
+        failures += failed != 0;
+        if (!failed) {
+            assert_true(is_version(store, 2));
+            store_close(store);
+        }
+        assert_int_equal(store_open(path, &store), 0);
+        assert_true(is_version(store, 2));
+        store_close(store);
+    } while (reached);
+    assert_true(failures > 3);
+    assert_version(path, 2);
+}
+
+static void a_file_is_opened_with_its_journal_or_not_at_all(void **state)
+{
+    (void)state;
+    static const int errors[] = {EIO, EMFILE};
+    log_quietly();
+    begin();
+    for (size_t i = 0; i < COUNT(errors); i++)
+        for (int kind = 0; kind < 4; kind++) {
+            expect_no_torn_bytes("true", "a/b/f", "a/b/f.journal", kind, errors[i]);
+            if (notes_are_kept())
+                expect_no_torn_bytes("mv a/b/f a/d/h", "a/d/h", "a/b/f.journal", kind, errors[i]);
+        }
+}
+
+static void open_for_writing_as_ordinary_user(void *context)
+{
+    struct store *store;
+    (void)context;
+    if (geteuid() == 0)
+        expect(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
+    expect(store_open_writable("a/d/h", &store) == 0);
+    expect(store_close(store) == 0);
+}
+
+/* Who may find it later does. */
+static void the_note_stays_if_its_place_may_not_be_entered(void **state)
+{
+    (void)state;
+    log_quietly();
+    begin();
+    if (!notes_are_kept())
+        skip();
+    begin_torn("mv a/b/f a/d/h", "a/d/h", "a/b/f.journal");
+    assert_true(chmod(".", 0755) == 0 && chmod("a/d", 0777) == 0 && chmod("a/d/h", 0666) == 0);
+    assert_int_equal(chmod("a/b", 0), 0);
+    in_child(open_for_writing_as_ordinary_user, NULL);
+    assert_int_equal(chmod("a/b", 0755), 0);
+    assert_version("a/d/h", 2);
+}
+
+/* The same where descriptors are few, of calls within others, too. */
+static void without_descriptors_no_journal_is_missing(void **state)
+{
+    (void)state;
+    log_quietly();
+    begin();
+    if (!notes_are_kept())
+        skip();
+    for (int kind = 0; kind < 4; kind++)
+        for (int descriptors = 0; descriptors < 16; descriptors++) {
+            struct store *store;
+            struct rlimit before;
+            if (kind >= 2 || descriptors == 0)
+                begin_torn("mv a/b/f a/d/h", "a/d/h", "a/b/f.journal");
+            int next = open("/dev/null", O_RDONLY);
+            close(next);
+            assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+            const struct rlimit few = {(rlim_t)(next + descriptors), before.rlim_max};
+            assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+            int error = kind == 3 ? open_shared("a/d/h", &store) : open_any("a/d/h", kind, &store);
+            assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+            if (!error) {
+                assert_true(is_version(store, 2));
+                store_close(store);
+            }
+            assert_int_equal(store_open("a/d/h", &store), 0);
+            assert_true(is_version(store, 2));
+            store_close(store);
+        }
 }
 
 /* The same of a file with two names: it is opened by the one that it is not written by. */
@@ -540,6 +711,9 @@ static void without_descriptors_no_file_is_missing(void **state)
 
 TEST_MAIN(cmocka_unit_test(without_descriptors_no_file_is_missing),
           cmocka_unit_test(what_was_committed_is_found_when_the_file_was_moved_without_its_journal),
+          cmocka_unit_test(a_file_is_opened_with_its_journal_or_not_at_all),
+          cmocka_unit_test(the_note_stays_if_its_place_may_not_be_entered),
+          cmocka_unit_test(without_descriptors_no_journal_is_missing),
           cmocka_unit_test(what_was_committed_is_found_by_every_name),
           cmocka_unit_test(the_journal_goes_with_a_file_that_is_moved_while_it_is_written),
           cmocka_unit_test(settling_ends_a_journal_that_was_moved_with_its_file),
