@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/io.h"
+#include "common/log.h"
 #include "store/private.h"
 
 static bool exists(const struct store *store, const char *path)
@@ -106,6 +107,17 @@ static int rename_to_free(int folder, const char *from, const char *to)
     return error ? error : io_unlink_at(folder, from);
 }
 
+/* It has its name already, and may have the other one, too. */
+static void leave_temporary(const struct store *store)
+{
+    int error = place_leads(store, store->temporary);
+    if (error > 0)
+        error = io_unlink_at(store->folder, place_entry(store->temporary));
+    if (error)
+        log_warning("%s: it has the name %s, too, which cannot be removed: %s", store->path,
+                    store->temporary, strerror(-error));
+}
+
 int publish(struct store *store)
 {
     const char *from = place_entry(store->temporary), *to = place_entry(store->place);
@@ -117,6 +129,11 @@ int publish(struct store *store)
         error = rename_to_free(store->folder, from, to);
     if (held >= 0)
         close(held);
+    /* It may have it all the same: what is written from now on needs a journal then. */
+    if (error && place_leads(store, store->place) > 0) {
+        leave_temporary(store);
+        error = 0;
+    }
     if (error) {
         store_say(store, NULL, "cannot give it its name: %s", strerror(-error));
         return error;

@@ -83,6 +83,10 @@ int __real_unlinkat(int folder, const char *name, int flags);
 int __wrap_unlinkat(int folder, const char *name, int flags);
 int __real_renameat(int from_folder, const char *from, int to_folder, const char *to);
 int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to);
+int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                     unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                     unsigned flags);
 int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, mode_t mode);
 int __real_openat64(int folder, const char *name, int flags, ...);
@@ -173,14 +177,28 @@ WRAPPED int __wrap_unlinkat(int folder, const char *name, int flags)
     return is_ended ? -1 : result;
 }
 
+/* It is done, but said to have failed. */
+static bool denies_renames;
+
+static bool cannot_rename_to_free; /* without replacing, as many file systems of networks cannot */
+
 WRAPPED int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
     if (event())
         return -1;
     bool is_ended = is_interrupted();
     int result = __real_renameat(from_folder, from, to_folder, to);
-    errno = is_ended ? EINTR : errno;
-    return is_ended ? -1 : result;
+    errno = is_ended ? EINTR : denies_renames ? EIO : errno;
+    return is_ended || denies_renames ? -1 : result;
+}
+
+WRAPPED int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                             unsigned flags)
+{
+    int result =
+        cannot_rename_to_free ? -1 : __real_renameat2(from_folder, from, to_folder, to, flags);
+    errno = cannot_rename_to_free ? EINVAL : denies_renames ? EIO : errno;
+    return denies_renames ? -1 : result;
 }
 
 WRAPPED int __wrap_open64(const char *path, int flags, mode_t mode)
@@ -1673,6 +1691,33 @@ static void a_new_store_appears_with_its_first_commit(void **state)
     assert_int_equal(system("printf abc | cmp - new"), 0);
 }
 
+/* Whatever the calls say that have given it: nothing is written in place any more. */
+static void a_file_that_has_its_name_is_committed(void **state)
+{
+    (void)state;
+    log_quietly();
+    for (int i = 0; i < 3; i++) {
+        struct store *store;
+        uint64_t address;
+        unlink("new");
+        assert_int_equal(store_create("new", i == 2, &store), 0);
+        assert_int_equal(store_allocate(store, 3, &address), 0);
+        assert_int_equal(store_write(store, 0, "abc", 3), 0);
+        cannot_rename_to_free = removes_nothing = i == 0;
+        denies_renames = i > 0;
+        assert_int_equal(store_commit(store), 0);
+        cannot_rename_to_free = removes_nothing = denies_renames = false;
+        assert_int_equal(count_temporaries(), i == 0);
+        assert_int_equal(store_write(store, 0, "xyz", 3), 0);
+        assert_int_equal(system("printf abc | cmp - new"), 0);
+        assert_int_equal(store_commit(store), 0);
+        store_close(store);
+        assert_int_equal(system("printf xyz | cmp - new && rm -f .new.*"), 0);
+        assert_int_equal(store_open_writable("new", &store), 0);
+        store_close(store);
+    }
+}
+
 static void a_file_is_replaced_only_if_that_is_wanted(void **state)
 {
     (void)state;
@@ -1980,6 +2025,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(changes_that_were_put_aside_and_lost_are_not_committed),
           cmocka_unit_test(changes_that_were_put_aside_stay_when_the_disk_is_full),
           cmocka_unit_test(a_new_store_appears_with_its_first_commit),
+          cmocka_unit_test(a_file_that_has_its_name_is_committed),
           cmocka_unit_test(a_file_is_replaced_only_if_that_is_wanted),
           cmocka_unit_test(what_was_changed_since_is_not_replaced),
           cmocka_unit_test(what_replaces_a_file_has_its_mode), cmocka_unit_test(a_writer_is_alone),
