@@ -202,8 +202,10 @@ bool place_note(struct store *store)
 {
     if (store->is_noted || store->temporary)
         return false;
-    store->is_noted = true;
-    return fsetxattr(store->fd, NOTE, store->place, strlen(store->place), 0) == 0;
+    size_t n = strlen(store->place);
+    int error = TEMP_FAILURE_RETRY(fsetxattr(store->fd, NOTE, store->place, n, 0)) < 0 ? -errno : 0;
+    store->is_noted = !error || has_no_note(error); /* or the next commit tries again */
+    return !error;
 }
 
 void place_forget_note(struct store *store)

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "store/private.h"
@@ -221,6 +222,17 @@ WRAPPED int __wrap_flock(int fd, int operation)
 {
     errno = lock_error;
     return lock_error ? -1 : __real_flock(fd, operation);
+}
+
+static int note_error; /* of making a note at the file; 0: it is made */
+
+int __real_fsetxattr(int fd, const char *name, const void *value, size_t n, int flags);
+int __wrap_fsetxattr(int fd, const char *name, const void *value, size_t n, int flags);
+
+WRAPPED int __wrap_fsetxattr(int fd, const char *name, const void *value, size_t n, int flags)
+{
+    errno = note_error;
+    return note_error ? -1 : __real_fsetxattr(fd, name, value, n, flags);
 }
 
 /* ---- States ---- */
@@ -1279,6 +1291,27 @@ static void a_journal_that_others_have_removed_is_named_anew(void **state)
     store_close(store);
 }
 
+/* It says where the journal is, if the file is moved. */
+static void a_note_that_cannot_be_made_is_tried_again(void **state)
+{
+    (void)state;
+    static const int errors[] = {ENOSPC, EDQUOT, ENOMEM, EIO};
+    struct store *store = make_before();
+    if (fsetxattr(store->fd, "user.test", "x", 1, 0) < 0)
+        skip();
+    for (size_t i = 0; i < COUNT(errors); i++) {
+        for (int again = 0; again < 2; again++) {
+            note_error = again ? 0 : errors[i];
+            set(&after, store, 0, 1);
+            assert_int_equal(store_commit(store), 0);
+            assert_int_equal(fgetxattr(store->fd, "user.sparsefs.place", NULL, 0) > 0, again);
+        }
+        store_close(store);
+        assert_int_equal(store_open_writable("a", &store), 0);
+    }
+    store_close(store);
+}
+
 static void a_full_disk_is_reported_and_nothing_is_lost(void **state)
 {
     (void)state;
@@ -2015,6 +2048,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(a_crash_after_a_failed_commit_leaves_a_whole_state),
           cmocka_unit_test(a_file_whose_journal_could_not_be_removed_is_opened),
           cmocka_unit_test(a_journal_that_others_have_removed_is_named_anew),
+          cmocka_unit_test(a_note_that_cannot_be_made_is_tried_again),
           cmocka_unit_test(a_full_disk_is_reported_and_nothing_is_lost),
           cmocka_unit_test(many_changes_do_not_fill_the_memory),
           cmocka_unit_test(what_a_failed_sync_has_lost_is_written_again),
