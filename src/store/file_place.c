@@ -324,22 +324,25 @@ static bool is_removed(const char *entry)
     return !strncmp(entry, ".nfs", 4) || !strncmp(entry, ".fuse_hidden", 12);
 }
 
-/* Another name of the file in the folder, as after `ln OLD NEW; rm OLD`. NULL: none. */
+/* Another name of the file in the folder, as after `ln OLD NEW; rm OLD`. NULL: none, or errno. */
 static char *find_in_folder(const struct store *store)
 {
     char *found = NULL;
+    struct dirent *entry;
     char *directory = place_of_descriptor(store->folder);
     int fd = directory ? openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
-    for (struct dirent *entry; folder && !found && (entry = readdir(folder));)
+    while (folder && !found && (errno = 0, entry = readdir(folder)))
         if (entry->d_ino == store->st.st_ino && !is_removed(entry->d_name) &&
             asprintf(&found, "%s/%s", strcmp(directory, "/") ? directory : "", entry->d_name) < 0)
             found = NULL;
+    int error = errno;
     if (folder)
         closedir(folder);
     else if (fd >= 0)
         close(fd);
     free(directory);
+    errno = error;
     return found;
 }
 
@@ -347,18 +350,19 @@ static char *find_in_folder(const struct store *store)
 static int find_again(const struct store *store, struct place *place)
 {
     for (int i = 0; i < 2; i++) {
+        errno = 0;
         char *path = i ? find_in_folder(store) : place_of_descriptor(store->fd);
-        if (!path)
-            continue;
-        int error = open_place(store, path, place);
-        if (error == -ENOMEM || error == -EMFILE || error == -ENFILE)
+        int error = path ? open_place(store, path, place) : errno ? -errno : -ESTALE;
+        if (error && !place_is_known(error))
             return error;
         if (error)
             continue;
-        if (leads_to(place->folder, place->file, &store->st) > 0 &&
-            !is_removed(place_entry(place->file)))
+        int leads = leads_to(place->folder, place->file, &store->st);
+        if (leads > 0 && !is_removed(place_entry(place->file)))
             return 0;
         close_place(place);
+        if (leads < 0)
+            return leads;
     }
     return -ESTALE;
 }
@@ -394,8 +398,8 @@ static int rename_folder(struct store *store)
  */
 static int move(struct store *store, struct place *place)
 {
-    bool along = journal_is_at(store, place->folder, place->journal);
-    int error = along ? 0 : settle(store);
+    int along = journal_is_at(store, place->folder, place->journal);
+    int error = along < 0 ? along : along ? 0 : settle(store);
     if (error) {
         close_place(place);
         return error;

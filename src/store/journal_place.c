@@ -15,11 +15,13 @@
 #include "common/log.h"
 #include "store/journal.h"
 
-bool journal_is_at(const struct store *store, int folder, const char *path)
+int journal_is_at(const struct store *store, int folder, const char *path)
 {
     struct stat st;
-    return store->standing.inode && neighbour_stat(folder, path, &st) == 0 &&
-           st.st_ino == store->standing.inode;
+    int error = store->standing.inode ? neighbour_stat(folder, path, &st) : -ENOENT;
+    if (error)
+        return place_is_known(error) ? 0 : error;
+    return st.st_ino == store->standing.inode;
 }
 
 int journal_is_ours(const struct store *store, const char *path)

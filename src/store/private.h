@@ -596,8 +596,8 @@ void journal_forget_mark(struct store *store);
 uint64_t page_sum(const unsigned char *bytes);
 
 /* journal_place.c: whether this name is that of the journal that stands: another file may have one
- * of the same. */
-bool journal_is_at(const struct store *store, int folder, const char *path);
+ * of the same. 1 or 0; errors of neighbour_stat that do not say it. */
+int journal_is_at(const struct store *store, int folder, const char *path);
 
 /* journal_place.c: lets the journal of another file stand aside, so that this one has the name. */
 int journal_clear_way(struct store *store);

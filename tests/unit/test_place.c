@@ -463,6 +463,32 @@ static void settling_ends_a_journal_that_was_moved_with_its_file(void **state)
     }
 }
 
+/* Whichever call fails as it is looked for: else it would stand aside as that of another file. */
+static void a_journal_that_was_moved_with_its_file_is_ended(void **state)
+{
+    (void)state;
+    log_quietly();
+    bool reached;
+    long step = 0;
+    bad_error = EIO;
+    do {
+        struct store *store;
+        begin();
+        assert_int_equal(store_open_writable("a/b/f", &store), 0);
+        assert_int_equal(write_version(store, 2), 0);
+        assert_int_equal(system("mv a/b/f a/d/h && mv a/b/f.journal a/d/h.journal"), 0);
+        until_bad = step++;
+        (void)write_version(store, 3);
+        reached = until_bad < 0;
+        until_bad = -1;
+        assert_int_equal(store_commit(store), 0);
+        store_close(store);
+        assert_int_equal(system("! ls a/b a/d | grep journal"), 0);
+        assert_version("a/d/h", 3);
+    } while (reached);
+    assert_true(step > 3);
+}
+
 /* Followers would take it for that of a writer. */
 static void closing_removes_a_counter_that_was_moved_with_its_file(void **state)
 {
@@ -717,6 +743,7 @@ TEST_MAIN(cmocka_unit_test(without_descriptors_no_file_is_missing),
           cmocka_unit_test(what_was_committed_is_found_by_every_name),
           cmocka_unit_test(the_journal_goes_with_a_file_that_is_moved_while_it_is_written),
           cmocka_unit_test(settling_ends_a_journal_that_was_moved_with_its_file),
+          cmocka_unit_test(a_journal_that_was_moved_with_its_file_is_ended),
           cmocka_unit_test(closing_removes_a_counter_that_was_moved_with_its_file),
           cmocka_unit_test(what_takes_the_name_of_the_journal_is_removed),
           cmocka_unit_test(a_file_that_was_replaced_takes_no_commits_and_leaves_the_other_alone),
