@@ -108,13 +108,15 @@ static int make_room(struct store *store, size_t n)
 }
 
 /* Starts writeback early, so that a sync, during which all writers wait, has little left to do. An
- * error shows in the next sync. */
+ * error shows in the next sync, or only here. */
 static void start_writeback(struct store *store, size_t n)
 {
     store->unstarted += n;
     if (store->unstarted < WRITEBACK_BYTES)
         return;
-    (void)sync_file_range(store->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    if (sync_file_range(store->fd, 0, 0, SYNC_FILE_RANGE_WRITE) < 0)
+        store->write_again |=
+            errno != EINVAL && errno != ESPIPE && errno != ENOSYS && errno != EPERM;
     store->unstarted = 0;
 }
 

@@ -235,6 +235,17 @@ WRAPPED int __wrap_fsetxattr(int fd, const char *name, const void *value, size_t
     return note_error ? -1 : __real_fsetxattr(fd, name, value, n, flags);
 }
 
+static int writeback_error; /* of starting it; 0: it is started */
+
+int __wrap_sync_file_range(int fd, off_t from, off_t n, unsigned flags);
+
+WRAPPED int __wrap_sync_file_range(int fd, off_t from, off_t n, unsigned flags)
+{
+    (void)fd, (void)from, (void)n, (void)flags;
+    errno = writeback_error;
+    return writeback_error ? -1 : 0;
+}
+
 /* ---- States ---- */
 
 /* What a state says of every byte: its value, or that it is free. */
@@ -1490,6 +1501,38 @@ static void what_carrying_out_a_journal_has_lost_is_written_again(void **state)
     assert_true(waited);
 }
 
+/* Early, so that a sync has less to do: that may not tell of it. */
+static void what_a_failed_writeback_has_lost_is_written_again(void **state)
+{
+    (void)state;
+    static const int errors[] = {EIO, ENOSPC, ENOSYS};
+    for (size_t i = 0; i < COUNT(errors); i++) {
+        struct store *store = make_before();
+        unsigned char *bytes = allocate(WRITEBACK_BYTES), *found = allocate(WRITEBACK_BYTES);
+        uint64_t address;
+        random_fill(bytes, WRITEBACK_BYTES);
+        has_disk = true;
+        set(&after, store, 0, 1);
+        assert_int_equal(store_commit(store), 0);
+        has_disk = false;
+        assert_int_equal(store_allocate(store, WRITEBACK_BYTES, &address), 0);
+        writeback_error = errors[i];
+        assert_int_equal(store_write(store, address, bytes, WRITEBACK_BYTES), 0);
+        writeback_error = 0;
+        assert_int_equal(store->write_again, errors[i] != ENOSYS);
+        if (store->write_again)
+            lose_pages();
+        assert_int_equal(store_commit(store), 0);
+        store_close(store);
+        assert_int_equal(store_open("a", &store), 0);
+        assert_int_equal(store_read(store, address, found, WRITEBACK_BYTES), 0);
+        assert_memory_equal(found, bytes, WRITEBACK_BYTES);
+        store_close(store);
+        free(bytes);
+        free(found);
+    }
+}
+
 static void what_is_not_synced_does_not_fill_the_memory(void **state)
 {
     (void)state;
@@ -2053,6 +2096,7 @@ TEST_MAIN(cmocka_unit_test(what_is_written_is_read_at_once_and_kept_by_a_commit)
           cmocka_unit_test(many_changes_do_not_fill_the_memory),
           cmocka_unit_test(what_a_failed_sync_has_lost_is_written_again),
           cmocka_unit_test(what_carrying_out_a_journal_has_lost_is_written_again),
+          cmocka_unit_test(what_a_failed_writeback_has_lost_is_written_again),
           cmocka_unit_test(what_is_not_synced_does_not_fill_the_memory),
           cmocka_unit_test(what_cannot_be_kept_whole_is_not_changed),
           cmocka_unit_test(what_was_put_aside_and_must_be_kept_is_kept_whole),
