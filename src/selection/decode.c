@@ -139,6 +139,13 @@ static bool take_point(struct decoder *d, int width, uint64_t *position)
     return true;
 }
 
+/* Of many points few may be left: then the room of the others goes. */
+static uint64_t *fit_order(uint64_t *order, uint64_t elements)
+{
+    uint64_t *fit = reallocarray(order, elements ? elements : 1, sizeof(*order));
+    return fit ? fit : order;
+}
+
 /* Points in their own order that are most of the elements: which of them stands at each position, the later one of
  * those that stand there again. */
 static int order_most_points(struct decoder *d, uint64_t n, int width)
@@ -161,7 +168,7 @@ static int order_most_points(struct decoder *d, uint64_t n, int width)
         order[elements++] = order[position] - 1;
     }
     if (!error)
-        selection->order = order;
+        selection->order = fit_order(order, elements);
     else
         free(order);
     return error;
@@ -207,7 +214,7 @@ static int order_points(struct decoder *d, uint64_t n, int width)
             goto out;
         order[elements++] = pairs[i].value;
     }
-    selection->order = order;
+    selection->order = fit_order(order, elements);
     order = NULL;
     error = 0;
 out:

@@ -200,19 +200,14 @@ static void expect_runs(const struct positions *p, const struct runs *runs)
     free(list);
 }
 
-/* Decodes a copy that is exactly as long as said, so that sanitizers see what is read behind it, with memory for as
- * many runs as there can be, or for very many. */
+/* Decodes a copy that is exactly as long as said, so that sanitizers see what is read behind it. */
 static int decode_copy(const void *encoded, size_t n, int rank, const uint64_t *dims,
                        struct selection *selection, const char **why)
 {
-    uint64_t runs = (uint64_t)1 << 20, elements = 1;
-    for (int i = 0; i < rank && elements < runs; i++)
-        elements *= dims[i];
-    runs = elements < runs ? elements / 2 + 1 : runs;
     void *copy = allocate(n);
     memcpy(copy, encoded, n);
-    int error = selection_decode(&(struct sfs_encoded){copy, n}, rank, dims,
-                                 runs * sizeof(struct sfs_interval), selection, why);
+    int error = selection_decode(&(struct sfs_encoded){copy, n}, rank, dims, (size_t)1 << 24,
+                                 selection, why);
     free(copy);
     return error;
 }
@@ -250,6 +245,23 @@ static void expect_kept(const struct positions *p, const void *encoded, size_t n
     runs_free(&some);
 }
 
+/* That points out of order, however many, are decoded with memory for as many runs as there can be. */
+static void expect_order(const struct positions *p, const void *encoded, size_t n,
+                         const struct selection *expected)
+{
+    struct selection selection;
+    const char *why = "";
+    size_t most = (p->elements / 2 + 1) * sizeof(struct sfs_interval);
+    assert_int_equal(selection_decode(&(struct sfs_encoded){encoded, n}, p->rank, p->dims, most,
+                                      &selection, &why),
+                     0);
+    assert_true(runs_equal(&selection.runs, &expected->runs));
+    assert_int_equal(selection.values, expected->values);
+    assert_memory_equal(selection.order, expected->order,
+                        selection.runs.elements * sizeof(*selection.order));
+    selection_free(&selection);
+}
+
 /* That the encoded selection holds these positions, with the values where they belong. */
 static void expect_decoded(const struct positions *p, const void *encoded, size_t n)
 {
@@ -274,6 +286,8 @@ static void expect_decoded(const struct positions *p, const void *encoded, size_
             assert_int_equal(selection.order[k++], last[at]);
     }
     free(last);
+    if (selection.order)
+        expect_order(p, encoded, n, &selection);
     expect_kept(p, encoded, n, &selection.runs);
     selection_free(&selection);
 }
