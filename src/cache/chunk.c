@@ -167,6 +167,14 @@ void chunk_still_dirty(struct chunk *chunk, uint64_t since)
         DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
 }
 
+void chunk_dirty_again(struct chunk *chunk)
+{
+    struct cache *cache = chunk->dataset->cache;
+    DL_DELETE2(cache->dirty, chunk, dirty_prev, dirty_next);
+    chunk->dirty_since = ++cache->changes;
+    DL_APPEND2(cache->dirty, chunk, dirty_prev, dirty_next);
+}
+
 void chunk_count(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;

@@ -99,7 +99,6 @@ struct chunk {
     int own_error;             /* 0, or the error local to this chunk for which it could not be
                                 * written... */
     uint64_t failed;           /* ...when so many flushes had begun */
-    uint64_t part_stored;      /* a commit has stored a part of it when so many flushes had begun */
     uint64_t dirty_since;      /* change number of the first change since it was clean */
     unsigned pins;
     size_t condensed_bytes;     /* open: an estimate of its size after condensing */
@@ -300,6 +299,9 @@ void chunk_mark_clean(struct chunk *chunk);
 
 /* An encoding that began at `since` has failed: its changes are still dirty in this chunk. */
 void chunk_still_dirty(struct chunk *chunk, uint64_t since);
+
+/* Only a part of a dirty chunk was written: it is dirty since now. */
+void chunk_dirty_again(struct chunk *chunk);
 
 /* Recounts the bytes of a chunk's form. */
 void chunk_count(struct chunk *chunk);

@@ -271,7 +271,6 @@ static int replace(struct chunk *old, struct cache_form *form, size_t rewritten)
     fresh->record = old->record;
     fresh->encoding = old->encoding;
     fresh->failed = old->failed;
-    fresh->part_stored = old->part_stored;
     fresh->own_error = old->own_error;
     fresh->write_error = old->failed ? old->write_error : 0;
     fresh->rewritten = rewritten;

@@ -183,12 +183,16 @@ void encoders_retry(struct cache *cache, bool all)
     }
 }
 
-/* The rest of it is as old as it was for all flushes, but for the commit that has left it out. */
-static void note_part(struct chunk *now, const struct encoding *encoding)
+/* The rest of a chunk of which a commit has stored a part. Flushes that are to store more of it still wait for it. */
+static void store_rest_later(struct chunk *chunk, const struct encoding *encoding)
 {
-    now->part_stored = encoding->flushes;
-    if (now != encoding->chunk)
-        chunk_still_dirty(now, encoding->since);
+    struct flush *flush;
+    chunk_dirty_again(chunk);
+    DL_FOREACH (chunk->dataset->cache->flushes, flush) {
+        bool is_for_more = !flush->commits || flush->number > encoding->flushes;
+        if (is_for_more && encoding->since <= flush->last && flushes(flush, chunk->dataset))
+            flush->last = chunk->dirty_since;
+    }
 }
 
 /* The chunk that is in the table by now: the encoded one, or its replacement by a writer. */
@@ -212,7 +216,7 @@ static void end_encoding(struct encoding *encoding, const struct chunk_record *r
     } else {
         cache->encoded++;
         if (encoding->is_part)
-            note_part(now, encoding);
+            store_rest_later(now, encoding);
         else if (now == chunk)
             chunk_mark_clean(chunk);
         if (cache->write_error) { /* the cause may have passed */
@@ -397,8 +401,7 @@ static struct chunk *next_of_flush(const struct cache *cache, const struct flush
             break;
         if (!flushes(flush, chunk->dataset) || chunk->failed >= flush->number)
             continue;
-        if (flush->commits && !chunk->encoding &&
-            (chunk->part_stored >= flush->number || unfinished_share(chunk) == UNFINISHED_ALL))
+        if (flush->commits && !chunk->encoding && unfinished_share(chunk) == UNFINISHED_ALL)
             continue;
         *more = true;
         if (is_idle(chunk))
@@ -513,19 +516,19 @@ int cache_flush(struct cache *cache, struct cache_dataset *dataset)
     return error ? error : left;
 }
 
-/* With the lock held: one step towards storing the changes of a chunk up to `last`; *done: all are
- * stored. */
-static int flush_step(struct cache_dataset *dataset, const uint64_t *scaled, uint64_t last,
-                      bool *done)
+/* With the lock held: one step towards storing a chunk; *done: all that was changed before the first one is stored. */
+static int flush_step(struct cache_dataset *dataset, const uint64_t *scaled, bool *done)
 {
     struct cache *cache = dataset->cache;
     struct chunk *chunk = chunk_find(dataset, scaled);
-    *done = !chunk || (!chunk->encoding && (!chunk->dirty || chunk->dirty_since > last));
+    *done = !chunk || (!chunk->encoding && !chunk->dirty);
     if (*done)
         return 0;
     bool can = chunk->dirty && is_idle(chunk) && has_room(cache, chunk);
-    if (can && !(cache->encodings && cache->used + encode_estimate(chunk) > cache->limit))
+    if (can && !(cache->encodings && cache->used + encode_estimate(chunk) > cache->limit)) {
+        *done = true;
         return write_back(chunk, false);
+    }
     if (!can || !evict_clean(cache))
         pthread_cond_wait(&cache->changed, &cache->lock);
     return 0;
@@ -537,9 +540,8 @@ int cache_flush_chunk(struct cache_dataset *dataset, const uint64_t *scaled)
     bool done = false;
     int error = 0;
     pthread_mutex_lock(&cache->lock);
-    uint64_t last = cache->changes;
     while (!done && !error)
-        error = flush_step(dataset, scaled, last, &done);
+        error = flush_step(dataset, scaled, &done);
     pthread_mutex_unlock(&cache->lock);
     return error;
 }
