@@ -181,7 +181,7 @@ char *place_of_descriptor(int fd)
 static bool has_no_note(int error)
 {
     return error == -EOPNOTSUPP || error == -ENOSYS || error == -EPERM || error == -EACCES ||
-           error == -E2BIG || error == -ERANGE;
+           error == -E2BIG || error == -ERANGE || error == -EINVAL || error == -ENOTTY;
 }
 
 /* NULL: there is none. */
