@@ -174,8 +174,10 @@ static int64_t map_image(struct sfs_file *followed, int fd, void **bytes)
 {
     int64_t n = sfs_get_image(followed, NULL, 0);
     for (int i = 0; i < MOST_TRIES && n > 0; i++) {
-        size_t room = (size_t)n + (size_t)n / 4;
+        size_t room = (size_t)n + (size_t)n / 4; /* it may grow meanwhile */
         int error = posix_fallocate(fd, 0, (off_t)room);
+        if (error == ENOSPC)
+            error = posix_fallocate(fd, 0, (off_t)(room = (size_t)n));
         if (error)
             return -error;
         *bytes = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -183,7 +185,7 @@ static int64_t map_image(struct sfs_file *followed, int fd, void **bytes)
             return -errno;
         n = sfs_get_image(followed, *bytes, room);
         if (n != -ERANGE)
-            return n > 0 && fsync(fd) < 0 ? -errno : n;
+            return n > 0 && (ftruncate(fd, n) < 0 || fsync(fd) < 0) ? -errno : n;
         munmap(*bytes, room);
         n = sfs_get_image(followed, NULL, 0);
     }
