@@ -234,23 +234,43 @@ static void end_work(void *context)
     hold->end(hold->context);
 }
 
-/* The lock is dropped meanwhile. The content stays: who changes it enters. What is erased as a whole is not kept, which
- * may take room that a full disk has not. */
+/* Erases the frame, of which nothing is read or kept: on a full disk there may be no room for it. */
+static int erase_frame(const struct work *work)
+{
+    const struct staged *staged = work->staged;
+    uint64_t frame = staged->key.frame;
+    struct view_turn turn;
+    /* Before others have to wait for what is in work. */
+    int error = view_begin_turn(staged->views, (struct view_frames){frame, frame}, false, &turn);
+    if (error)
+        return error;
+    set_in_work(work, true);
+    error = view_truncate(staged->views, VIEW_DEFINED, frame, 0);
+    set_in_work(work, false);
+    view_end_turn(&turn);
+    return error;
+}
+
+static int set_defined(const struct work *work)
+{
+    const struct staged *staged = work->staged;
+    const struct view_hold hold = {begin_work, end_work, (void *)work};
+    const struct view_content content = {.bytes = staged->content.bytes,
+                                         .n = staged->content.n,
+                                         .most_kept = work->staging->limit->most,
+                                         .hold = &hold};
+    return view_put(staged->views, VIEW_DEFINED, staged->key.frame, &content);
+}
+
+/* The lock is dropped meanwhile. The content stays: who changes it enters. */
 static int apply_selection(struct staging *staging, struct staged *staged)
 {
-    uint64_t frame = staged->key.frame;
-    struct work work = {staging, staged};
-    const struct view_hold hold = {begin_work, end_work, &work};
-    struct view_content content = {.bytes = "", .hold = &hold};
-    bool is_new = staged->is_new && !staged->is_written;
-    if (staged->is_written) {
-        content.bytes = staged->content.bytes;
-        content.n = staged->content.n;
-        content.most_kept = staging->limit->most;
-    }
+    const struct work work = {staging, staged};
+    bool is_written = staged->is_written, is_new = staged->is_new;
     pthread_mutex_unlock(&staging->lock);
-    int error = is_new ? views_extend(staged->views, frame + 1)
-                       : view_put(staged->views, VIEW_DEFINED, frame, &content);
+    int error = is_written ? set_defined(&work)
+                : is_new   ? views_extend(staged->views, staged->key.frame + 1)
+                           : erase_frame(&work);
     pthread_mutex_lock(&staging->lock);
     return error;
 }

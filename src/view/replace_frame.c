@@ -61,8 +61,10 @@ static int keep(struct views *views, uint64_t frame, size_t most_kept, struct ke
 {
     uint64_t size;
     *kept = (struct kept){.is_blank = view_is_blank(views, frame)};
-    if (kept->is_blank || views->is_sparse)
-        return kept->is_blank ? 0 : keep_points(views, frame, most_kept, kept);
+    if (kept->is_blank || most_kept == 0)
+        return 0;
+    if (views->is_sparse)
+        return keep_points(views, frame, most_kept, kept);
     int error = view_size(views, VIEW_RAW, frame, &size);
     if (error || size > most_kept)
         return error;
@@ -366,11 +368,14 @@ static int put_defined(void *context)
     if (content->n > 0 && replacement->kind == VIEW_VALUES && views->is_sparse)
         return put_values(views, frame, content);
     bool is_new = frame >= views_frames(views);
-    int error = keep_present(views, frame, content->most_kept, content->n == 0, &kept);
+    /* What is defined can be changed even where values cannot be read. */
+    bool is_erased = content->n == 0, is_selection = replacement->kind == VIEW_DEFINED;
+    int error = keep_present(views, frame, content->most_kept, is_erased || is_selection, &kept);
     if (error)
         return error;
     error = set_or_erase(replacement);
-    end_change(views, frame, is_new || error == -EINVAL, error, &kept);
+    bool is_as_before = error == -EINVAL || (error == -EINTR && !interrupt_was_late());
+    end_change(views, frame, is_new || (is_selection && is_as_before), error, &kept);
     return error;
 }
 

@@ -461,6 +461,23 @@ def test_damaged_values_leave_what_is_defined(mounts, tmp_path):
         == np.nonzero(expected.defined)[1].astype("<i4").tobytes()
 
 
+def test_what_is_defined_changes_beside_damaged_values(mounts, tmp_path):
+    """What stays as it is need not be readable."""
+    array, defined = scattered((3, 20, 30))
+    defined[1] = defined[0]
+    defined[1, 5:, 15:] = False
+    sparse_files.make(tmp_path / "file.h5", array, defined, (1, 20, 15), deflate=(0, 6))
+    content = bytearray((tmp_path / "file.h5").read_bytes())
+    compressed = content.find(b"\x78\x9c")  # of the first chunk
+    content[compressed + 10:compressed + 14] = b"\xff\xff\xff\xff"
+    (tmp_path / "file.h5").write_bytes(content)
+    d = mounts(tmp_path / "file.h5", "rw", expect_log=True) / "sparse"
+    with pytest.raises(OSError, match="Input/output error"):
+        (d / "frames/0.raw").read_bytes()
+    (d / "frames/0.defined").write_bytes((d / "frames/1.defined").read_bytes())
+    assert (d / "frames/0.defined").read_bytes() == (d / "frames/1.defined").read_bytes()
+
+
 def test_what_is_defined_is_worked_out_once(mounts, tmp_path):
     """Many requests and many readers of one frame, with a cache that keeps no chunk."""
     array, defined = scattered((3, 1000, 700), share=0.2)
