@@ -6,6 +6,7 @@
 
 #include "common/interrupt.h"
 #include "view/pixel.h"
+#include "view/views_memory.h"
 
 #define PIECE_BYTES ((size_t)1 << 20)
 
@@ -20,12 +21,15 @@ bool pixel_is_number(const struct sfs_type *type)
 int pixels_read(struct views *views, uint64_t frame, pixels_action action, void *context)
 {
     struct sfs_slab slab = view_frame_slab(views, frame);
-    size_t size = views->info->type.size;
-    uint64_t most = PIECE_BYTES / size, n;
+    size_t size = views->info->type.size, all = (size_t)views->frame_elements * size;
+    uint64_t most = PIECE_BYTES / size, n, changes = sfs_dataset_changes(views->dataset);
+    /* All of a followed frame, so that it is of one state. */
+    bool is_followed = sfs_is_following(views->file);
+    bool is_at_once = is_followed && all > PIECE_BYTES && made_memory_extend(all);
+    if (is_at_once)
+        most = views->frame_elements;
     unsigned char *piece = malloc((size_t)most * size);
-    if (!piece)
-        return -ENOMEM;
-    int error = 0;
+    int error = piece ? 0 : -ENOMEM;
     for (uint64_t first = 0; first < views->frame_elements && !error; first += n) {
         n = views->frame_elements - first < most ? views->frame_elements - first : most;
         error = interrupt_check();
@@ -37,6 +41,10 @@ int pixels_read(struct views *views, uint64_t frame, pixels_action action, void 
         }
     }
     free(piece);
+    if (is_at_once)
+        made_memory_give_back(all);
+    else if (!error && is_followed && views->frame_elements > most && !is_current(views, changes))
+        error = -EAGAIN;
     return error;
 }
 

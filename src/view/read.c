@@ -6,6 +6,7 @@
 #include "view/view_bytes.h"
 
 #define MOST_TRIES 20 /* to read what several calls make while others write */
+#define LOOK_TRIES 4  /* of these for a preview of which all that matters is of one state */
 
 /* ---- Bodies that are arrays of items which are made whole ---- */
 
@@ -194,7 +195,8 @@ static int read_source(const struct source *source, const struct view_room *room
     return error;
 }
 
-/* Whether it may be of more than one state of a followed file: elements are read by one call, all else by several. */
+/* Whether it may be of more than one state of a followed file: elements are read by one call, those of a preview too,
+ * all else by several. */
 static bool is_mixed(const struct source *source)
 {
     return source->body != BODY_FRAME && source->body != BODY_STACK &&
@@ -202,14 +204,14 @@ static bool is_mixed(const struct source *source)
 }
 
 static int read_once(struct views *views, enum view_kind kind, uint64_t frame,
-                     const struct view_room *room, struct view_part *part)
+                     const struct view_room *room, bool may_mix, struct view_part *part)
 {
     struct source source;
     int error = source_begin(views, kind, frame, true, &source);
     if (error)
         return error;
     error = read_source(&source, room, part);
-    if (!error && is_mixed(&source))
+    if (!error && !may_mix && is_mixed(&source))
         error = -EAGAIN;
     source_end(&source);
     return error;
@@ -220,8 +222,9 @@ int view_read(struct views *views, enum view_kind kind, uint64_t frame,
 {
     LOOKING_AT(views);
     int error = -EAGAIN;
+    bool is_preview = kind == VIEW_PNG || kind == VIEW_CBF;
     for (int i = 0; i < MOST_TRIES && error == -EAGAIN; i++)
-        error = read_once(views, kind, frame, room, part);
+        error = read_once(views, kind, frame, room, is_preview && i >= LOOK_TRIES, part);
     return error == -EAGAIN ? -EBUSY : error;
 }
 

@@ -174,5 +174,20 @@ static void without_a_pause_it_is_said_that_there_is_none(void **state)
     end(views);
 }
 
+static void previews_come_without_a_pause(void **state)
+{
+    (void)state;
+    struct views *views = begin();
+    char *bytes = allocate(MOST);
+    size_t n;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(read_view(views, i ? VIEW_CBF : VIEW_PNG, 60, bytes, &n), 0);
+        assert_true(n > 0);
+    }
+    free(bytes);
+    end(views);
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_read_is_of_one_state),
-          cmocka_unit_test(without_a_pause_it_is_said_that_there_is_none))
+          cmocka_unit_test(without_a_pause_it_is_said_that_there_is_none),
+          cmocka_unit_test(previews_come_without_a_pause))
