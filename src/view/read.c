@@ -195,11 +195,13 @@ static int read_source(const struct source *source, const struct view_room *room
     return error;
 }
 
-/* Whether it may be of more than one state of a followed file: elements are read by one call, those of a preview too,
- * all else by several. */
-static bool is_mixed(const struct source *source)
+/* Whether it may be of more than one state of a followed file: elements are read by one call, those of a preview, too,
+ * all else by several; what describes a dataset is of the time when it is made. */
+static bool is_mixed(const struct source *source, enum view_kind kind)
 {
-    return source->body != BODY_FRAME && source->body != BODY_STACK &&
+    bool is_description = kind == VIEW_DATASET_JSON || kind == VIEW_CSR_TOML ||
+                          kind == VIEW_ZARRAY || kind == VIEW_ZATTRS || kind == VIEW_VALUE_TXT;
+    return !is_description && source->body != BODY_FRAME && source->body != BODY_STACK &&
            sfs_is_following(source->views->file) && !is_current(source->views, source->changes);
 }
 
@@ -211,7 +213,7 @@ static int read_once(struct views *views, enum view_kind kind, uint64_t frame,
     if (error)
         return error;
     error = read_source(&source, room, part);
-    if (!error && !may_mix && is_mixed(&source))
+    if (!error && !may_mix && is_mixed(&source, kind))
         error = -EAGAIN;
     source_end(&source);
     return error;
