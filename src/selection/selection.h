@@ -26,11 +26,11 @@ void selection_free(struct selection *selection);
  * overlap, but not so often that they are far more work than the runs that max_bytes allows.
  *
  * The runs take at most max_bytes; a block can be short and its runs many. What is allocated
- * besides is at most 20 n bytes and 40 for each run that may be, for points out of order (of which there
- * are no more than that, but if so many runs are half of all elements), or four times the runs and 4 MiB, for
- * blocks out of order. -ENOMEM, also if the runs would take more; -EILSEQ, with *why naming the
- * field that is wrong (a string constant); errors of cpu_limit_check. On error *selection is empty;
- * otherwise the caller ends with selection_free. */
+ * besides is at most 20 n bytes and, for points out of order, 40 for each run that may be (there are no more
+ * points than that; where so many runs are half of all elements there are, and take 8 for each element), or
+ * four times the runs and 4 MiB, for blocks out of order. -ENOMEM, also if the runs would take more;
+ * -EILSEQ, with *why naming the field that is wrong (a string constant); errors of
+ * cpu_limit_check. On error *selection is empty; otherwise the caller ends with selection_free. */
 int selection_decode(const struct sfs_encoded *space, int rank, const uint64_t *dims,
                      size_t max_bytes, struct selection *selection, const char **why);
 
