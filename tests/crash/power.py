@@ -12,6 +12,7 @@ without them. What a disk may do with writes that it has taken and not flushed i
 test_crash does that."""
 import argparse
 import contextlib
+import ctypes
 import fcntl
 import os
 import pathlib
@@ -24,12 +25,21 @@ import sys
 import tempfile
 import time
 
-from kill import THREADS, Writer, must
+from kill import HANG_SECONDS, THREADS, Writer, must
 
 SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, linux/ext4.h
 WITHOUT_LOG = struct.pack("I", 2)
+CLONE_NEWNS = 0x20000  # linux/sched.h
 SKIPPED = 77
 MEGABYTES = 48
+
+
+def keep_mounts_apart():
+    """A process that makes a mount namespace, as those of libhdf5 do, has all mounts of the one that it leaves for a
+    moment: a file system that is unmounted here meanwhile would not be mounted anew, and still be shut down."""
+    if ctypes.CDLL(None).unshare(CLONE_NEWNS):
+        sys.exit(SKIPPED)
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
 def mount(device, point):
@@ -63,13 +73,14 @@ def stop(process):
     that it is done though the disk is gone."""
     process.send_signal(signal.SIGSTOP)
     deadline = time.monotonic() + 30
-    while True:
+    while process.poll() is None:
         tasks = pathlib.Path(f"/proc/{process.pid}/task").iterdir()
         states = {(task / "stat").read_text().rsplit(")", 1)[1].split()[0] for task in tasks}
         if states == {"T"}:
             return
         assert time.monotonic() < deadline, states
         time.sleep(0.001)
+    sys.exit("the writer has ended by itself")
 
 
 def sync_alone(path):
@@ -112,10 +123,13 @@ def run(arguments, directory):
         path = point / "cut.h5"
         (point / "folder").mkdir()
         os.sync()  # it is there after the first cut, too
-        for _ in range(arguments.rounds):
+        for n in range(arguments.rounds):
             writer = Writer(program, path, rows)
+            if n % 2:  # while it begins, and while it goes on, however slow the machine is
+                writer.has_flushed.wait(HANG_SECONDS)
             time.sleep(chance.choice((0.05, 0.3, 1)) * chance.random())
-            if any(rows) and chance.random() < 0.5:
+            # One that has not opened it yet would create another one.
+            if writer.has_flushed.is_set() and chance.random() < 0.5:
                 path = move(chance, path, point)
                 moved += 1
                 time.sleep(chance.choice((0, 0.02)) * chance.random())
@@ -150,6 +164,7 @@ def main():
     arguments = parser.parse_args()
     if os.getuid() != 0 or not shutil.which("mkfs.ext4") or not os.path.exists("/dev/loop-control"):
         sys.exit(SKIPPED)
+    keep_mounts_apart()
     kernel = ["dmesg"] if shutil.which("dmesg") else ["true"]
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as directory:
