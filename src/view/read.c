@@ -196,13 +196,14 @@ static int read_source(const struct source *source, const struct view_room *room
 }
 
 /* Whether it may be of more than one state of a followed file: elements are read by one call, those of a preview, too,
- * all else by several; what describes a dataset is of the time when it is made. */
+ * and so are selections, all else by several; what describes a dataset is of the time when it is made. */
 static bool is_mixed(const struct source *source, enum view_kind kind)
 {
     bool is_description = kind == VIEW_DATASET_JSON || kind == VIEW_CSR_TOML ||
                           kind == VIEW_ZARRAY || kind == VIEW_ZATTRS || kind == VIEW_VALUE_TXT;
-    return !is_description && source->body != BODY_FRAME && source->body != BODY_STACK &&
-           sfs_is_following(source->views->file) && !is_current(source->views, source->changes);
+    return !is_description && kind != VIEW_DEFINED && source->body != BODY_FRAME &&
+           source->body != BODY_STACK && sfs_is_following(source->views->file) &&
+           !is_current(source->views, source->changes);
 }
 
 static int read_once(struct views *views, enum view_kind kind, uint64_t frame,

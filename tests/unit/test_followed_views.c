@@ -128,7 +128,7 @@ static int read_view(struct views *views, enum view_kind kind, unsigned n_commit
     return error;
 }
 
-static const enum view_kind kinds[] = {VIEW_VALUES, VIEW_PNG,         VIEW_CBF,
+static const enum view_kind kinds[] = {VIEW_VALUES, VIEW_PNG,         VIEW_CBF,     VIEW_DEFINED,
                                        VIEW_NPZ,    VIEW_CSR_INDICES, VIEW_CSR_DATA};
 
 /* That of the last commit then, as one who looks at it for the first time sees. */
@@ -174,13 +174,13 @@ static void without_a_pause_it_is_said_that_there_is_none(void **state)
     end(views);
 }
 
-static void previews_come_without_a_pause(void **state)
+static void what_one_call_makes_comes_without_a_pause(void **state)
 {
     (void)state;
     struct views *views = begin();
     char *bytes = allocate(MOST);
     size_t n;
-    static const enum view_kind needed[] = {VIEW_PNG, VIEW_CBF, VIEW_DATASET_JSON};
+    static const enum view_kind needed[] = {VIEW_PNG, VIEW_CBF, VIEW_DEFINED, VIEW_DATASET_JSON};
     for (size_t i = 0; i < COUNT(needed); i++) {
         assert_int_equal(read_view(views, needed[i], 60, bytes, &n), 0);
         assert_true(n > 0);
@@ -191,4 +191,4 @@ static void previews_come_without_a_pause(void **state)
 
 TEST_MAIN(cmocka_unit_test(what_is_read_is_of_one_state),
           cmocka_unit_test(without_a_pause_it_is_said_that_there_is_none),
-          cmocka_unit_test(previews_come_without_a_pause))
+          cmocka_unit_test(what_one_call_makes_comes_without_a_pause))
