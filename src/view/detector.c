@@ -24,20 +24,33 @@ static int is_detector(struct sfs_file *file, uint64_t address)
     return found;
 }
 
-static int is_group_of_detector(struct sfs_file *file, uint64_t address)
+/* The same. Other objects may have such names. */
+static int is_group(struct sfs_file *file, uint64_t address)
 {
     enum sfs_object_type type;
     int error = sfs_object_type(file, address, &type);
-    if (error || type != SFS_GROUP)
-        return error == -EOPNOTSUPP ? 0 : error;
-    return is_detector(file, address);
+    return error ? (error == -EOPNOTSUPP ? 0 : error) : type == SFS_GROUP;
+}
+
+static int is_group_of_detector(struct sfs_file *file, uint64_t address)
+{
+    int is_one = is_group(file, address);
+    return is_one > 0 ? is_detector(file, address) : is_one;
+}
+
+/* -ENOENT, too, where it is no group. */
+static int find_group(struct sfs_file *file, uint64_t group, const char *name, uint64_t *address)
+{
+    int error = sfs_find(file, group, name, address);
+    int is_one = error ? error : is_group(file, *address);
+    return is_one > 0 ? 0 : is_one < 0 ? is_one : -ENOENT;
 }
 
 /* The one named `detector`, or the first of that class, among the groups of an instrument. */
 static int find_in_instrument(struct sfs_file *file, uint64_t instrument, uint64_t *detector)
 {
     struct sfs_links links;
-    int error = sfs_find(file, instrument, "detector", detector);
+    int error = find_group(file, instrument, "detector", detector);
     if (error != -ENOENT)
         return error;
     error = sfs_list(file, instrument, &links);
@@ -88,7 +101,7 @@ int detector_find(struct sfs_file *file, const char *dataset, uint64_t *detector
             error = sfs_find(file, sfs_root(file), path, entry);
             break;
         }
-        error = sfs_find(file, group, "instrument", &instrument);
+        error = find_group(file, group, "instrument", &instrument);
         if (!error)
             error = find_in_instrument(file, instrument, detector);
     }

@@ -66,8 +66,8 @@ def test_what_is_asked_for_is_there(mounts, tmp_path):
     assert set(shown) == default | set(ASKED.values()) - {"table.csv"}
 
 
-def make_sparse(path, dims, dtype="uint16"):
-    subprocess.run([SPARSECTL, "create", path, "/d", "--dims", ",".join(map(str, dims)), "--dtype", dtype,
+def make_sparse(path, dims, dtype="uint16", name="d"):
+    subprocess.run([SPARSECTL, "create", path, "/" + name, "--dims", ",".join(map(str, dims)), "--dtype", dtype,
                     "--chunk", ",".join(map(str, (1,) + tuple(dims[1:])))], check=True, timeout=60)
 
 
@@ -546,6 +546,20 @@ def test_cbf_header_of_an_eiger(mounts, tmp_path):
         expected = array[frame].astype(int)
         expected[3, 4] = -1
         assert np.array_equal(pixels, expected)
+
+
+@pytest.mark.parametrize("name", ["entry/instrument", "entry/instrument/detector", "detector"])
+def test_images_named_as_a_detector(mounts, tmp_path, name):
+    """Neither a dense nor a sparse dataset is the group of a detector, which has that name by the rules."""
+    image = counts()
+    make_sparse(tmp_path / "a.h5", (3, 20, 30), name=name)
+    make(tmp_path / "b.h5", **{name: image[np.newaxis]})
+    views = mounts(tmp_path / "a.h5", "rw", "views=default+png+cbf") / name
+    (views / "frames/0.raw").write_bytes(image.tobytes())
+    for folder in views, mounts(tmp_path / "b.h5", "views=png+cbf") / name:
+        assert (read_png(folder / "png/000000.png")[:, :, 3] == 255).all()
+        lines, pixels = read_cbf(folder / "cbf/000000.cbf")
+        assert lines == [] and np.array_equal(pixels, image)
 
 
 def test_cbf_header_of_a_followed_file(mounts, tmp_path):
