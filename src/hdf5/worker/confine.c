@@ -310,6 +310,7 @@ static bool enter_filter(void)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     bool done = filter && (seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1) == 0 || is_alone()) &&
+                seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) == 0 &&
                 allow_all(filter) && allow_parts(filter) && allow_memory(filter) &&
                 allow_faults(filter) && seccomp_load(filter) >= 0;
     if (filter)
