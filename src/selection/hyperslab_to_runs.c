@@ -51,6 +51,8 @@ static int merge_pending(struct sink *sink)
     sink->n_pending = 0;
     if (error == 0)
         error = runs_union(sink->runs, &late, sink->runs);
+    if (end > sink->end)
+        sink->end = end;
     runs_free(&late);
     if (error == 0 && sink->runs->n > sink->max_runs)
         error = -ENOMEM;

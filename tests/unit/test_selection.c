@@ -564,7 +564,7 @@ static void what_is_encoded_comes_back(void **state)
 /* ---- Encodings that the released library does not write: made here ---- */
 
 struct bytes {
-    unsigned char data[1 << 17];
+    unsigned char data[1 << 21];
     size_t n;
 };
 
@@ -1209,6 +1209,44 @@ static void blocks_side_by_side_are_no_overlap(void **state)
     free(bytes);
 }
 
+#define LONG_LIST 140000 /* blocks: more than are kept aside before they are united with the rest */
+
+/* One of them ends behind all that came in order; then others come that seem to be in order. */
+static void late_blocks_may_be_the_last_ones(void **state)
+{
+    (void)state;
+    struct bytes *bytes = allocate(sizeof(*bytes));
+    const hsize_t dims[] = {60000};
+    char *bits = allocate(dims[0]);
+    for (unsigned round = 0; round < 20; round++) {
+        struct positions p;
+        uint64_t end = 0;
+        positions_init(&p, 1, dims);
+        put_head(bytes, &p, 1, true, 2, 3);
+        put(bytes, 0x0400, 2);
+        put(bytes, 1, 4);
+        put(bytes, LONG_LIST, 4);
+        memset(bits, 0, dims[0]);
+        for (unsigned i = 0; i < LONG_LIST; i++) {
+            bool is_late = i > 3 && i < LONG_LIST - 10, is_long = i == 3 || i > LONG_LIST - 5;
+            uint64_t first = i == 3 ? end - 1 : is_late ? random_below(300) : end + random_below(2);
+            uint64_t n = random_between(1, is_long ? 5000 : is_late ? 2 : 1000);
+            end = first + n > end && i != 3 ? first + n : end;
+            put(bytes, first, 4);
+            put(bytes, first + n - 1, 4);
+            memset(bits + first, 1, n);
+        }
+        p.list = allocate(dims[0] * sizeof(*p.list));
+        for (uint64_t at = 0; at < dims[0]; at++)
+            if (bits[at])
+                p.list[p.n++] = at;
+        expect_decoded(&p, bytes->data, bytes->n);
+        free(p.list);
+    }
+    free(bits);
+    free(bytes);
+}
+
 static bool count_down(void *left)
 {
     return (*(int *)left)-- == 0;
@@ -1251,4 +1289,5 @@ TEST_MAIN(cmocka_unit_test(all_is_encoded_as_libhdf5_does),
           cmocka_unit_test(lists_that_overlap_too_often_are_refused),
           cmocka_unit_test(lists_of_large_extents_that_overlap_too_often_are_refused),
           cmocka_unit_test(blocks_side_by_side_are_no_overlap),
+          cmocka_unit_test(late_blocks_may_be_the_last_ones),
           cmocka_unit_test(decoding_is_interrupted))
