@@ -24,7 +24,7 @@ static bool is_in_order(struct chunk *chunk)
 {
     struct cache *cache = chunk->dataset->cache;
     pthread_mutex_lock(&cache->lock);
-    bool is_in_order = !chunk->form.order && chunk->form.has_defined;
+    bool is_in_order = !chunk->form.order && !chunk->form.is_reordered && chunk->form.has_defined;
     pthread_mutex_unlock(&cache->lock);
     return is_in_order;
 }
