@@ -663,9 +663,11 @@ static int shrink(struct path *path, bool *shrunk)
         error = btree2_get_node(path->index, &left, &child, path->why);
     if (error)
         return error;
+    error = block_change(path->index, child, left.depth, path->why); /* not another copy */
     left.n = n[0] + n[1] + 1;
     left.total = root->pointer.total;
-    error = move_records(path, 0, 2, 1, &left.n);
+    if (!error)
+        error = move_records(path, 0, 2, 1, &left.n);
     if (error) {
         block_put(child);
         return error;

@@ -13,11 +13,21 @@
 
 #include "common/box.h"
 #include "common/invariants.h"
+#include "common/machine_memory.h"
+#include "index/private.h"
 #include "index_files.h"
 
 #define UNLIMITED SFS_UNLIMITED
 #define FILE_NAME "written.bin"
 #define ROOM      ((uint64_t)1 << 20) /* bytes of the store in which all chunks lie */
+
+/* Of the machine, for the library: large blocks take a quarter at most, and are kept up to half of that. */
+static uint64_t memory;
+
+uint64_t machine_memory(void)
+{
+    return memory;
+}
 
 /* ---- An index in a store of its own ---- */
 
@@ -506,6 +516,44 @@ static void btree_takes_a_million_and_loses_half(void **state)
     for (uint32_t i = 0; i < N; i++)
         expect(&w, (uint64_t[]){i / COLUMNS, i % COLUMNS}, lost[i] ? 0 : i + 1);
     free(order);
+    end(&w);
+}
+
+/* Its large nodes are read anew each time, as there are too many large blocks. */
+static void btree_shrinks_where_nothing_is_kept(void **state)
+{
+    (void)state;
+    enum { NODE = 1 << 16, N = 6000 };
+    static const struct shape shape = {"",
+                                       2,
+                                       {0, 0},
+                                       {UNLIMITED, UNLIMITED},
+                                       {1, 1},
+                                       false,
+                                       {.index = {.kind = SFS_INDEX_BTREE, .node_size = NODE}}};
+    static const struct block_kind kind = {.name = "another"};
+    struct block *large[8];
+    struct written w;
+    begin(&w, &shape);
+    for (uint32_t i = 0; i < N; i++)
+        insert(&w, (uint64_t[]){i, 0}, i + 1);
+    reopen(&w);
+    memory = 4 * (COUNT(large) + 5) * NODE;
+    for (size_t i = 0; i < COUNT(large); i++)
+        assert_int_equal(block_make(&(struct block_place){&kind, 0, NODE, NODE}, &large[i]), 0);
+    for (uint32_t i = 0; i < N; i++) {
+        erase(&w, (uint64_t[]){i, 0});
+        flush(&w);
+        if (i + 1 < N)
+            expect(&w, (uint64_t[]){N - 1, 0}, N);
+        if (i % 500 == 0)
+            assert_int_equal(count(&w), N - 1 - i);
+    }
+    for (size_t i = 0; i < COUNT(large); i++)
+        block_put(large[i]);
+    memory = 0;
+    reopen(&w);
+    assert_int_equal(count(&w), 0);
     end(&w);
 }
 
@@ -1101,6 +1149,7 @@ TEST_MAIN(cmocka_unit_test(any_index_agrees_with_a_table),
           cmocka_unit_test(extensible_array_takes_gaps), cmocka_unit_test(fixed_array_takes_300000),
           cmocka_unit_test(fixed_array_of_any_size_is_written),
           cmocka_unit_test(btree_takes_a_million_and_loses_half),
+          cmocka_unit_test(btree_shrinks_where_nothing_is_kept),
           cmocka_unit_test(written_bytes_are_those_of_libhdf5),
           cmocka_unit_test(removed_records_leave_the_tree_of_libhdf5),
           cmocka_unit_test(written_bytes_are_those_of_the_prototype))
