@@ -251,7 +251,12 @@ static int decode_space(const struct superblock *superblock, const struct messag
     cursor_skip(&c, 2);
     if (cursor_uint(&c, 1) > 1) /* flags: but for max dims, of old */
         return unusual(message, "dataspace message", why);
-    return dataspace_decode(superblock, message, &d->dataspace, why);
+    int error = dataspace_decode(superblock, message, &d->dataspace, why);
+    /* To libhdf5 four bytes of ones are a number. */
+    for (int i = 0; !error && superblock->length_size < 8 && i < d->dataspace.rank; i++)
+        if (d->dataspace.max_dims[i] == SFS_UNLIMITED)
+            error = unusual(message, "dataspace message", why);
+    return error;
 }
 
 static bool are_times(unsigned allocation, unsigned fill)

@@ -253,7 +253,7 @@ static int decode_enum(struct decoder *decoder, const struct head *head, int dep
         return error;
     type->big_endian = type->base->big_endian;
     if (n == 0 || n > MOST_PARTS - decoder->parts || type->base->class != TYPE_INTEGER ||
-        type->base->size != head->size || (type->big_endian && head->size > 1))
+        type->base->size != head->size || type->big_endian) /* libhdf5 converts it */
         return unusual(decoder, "an enumeration");
     type->value = calloc(n, sizeof(*type->value));
     return type->value ? decode_values(decoder, head, type) : -ENOMEM;

@@ -141,9 +141,11 @@ def test_other_sizes_of_addresses_and_lengths(tmp_path, sizes):
     with h5py.File(h5py.h5f.create(bytes(path), h5py.h5f.ACC_TRUNC, creation)) as file:
         for i in range(30):
             file[f"group {i}/x"] = np.arange(i)
+        file.create_dataset("growing", (3, 4), maxshape=(None, 4), chunks=(1, 4))
     answers, = ask_both(path)
-    assert answers.opened == "answered" and all(map(is_all, answers[1:])), answers
-    assert answers.links[1] == 31 and answers.datasets[1] == 30
+    assert answers.opened == "answered" and is_all(answers.links) and answers.links[1] == 31
+    # To libhdf5 four bytes of ones are a limit like others.
+    assert answers.datasets == (30 + (sizes[1] == 8), 31)
 
 
 def test_fill_values_of_much_text(tmp_path):
@@ -206,6 +208,12 @@ def odd_integer():
     return integer
 
 
+def enumeration_of_a_byte():
+    enumeration = h5py.h5t.enum_create(h5py.h5t.STD_U8BE)
+    enumeration.enum_insert(b"A", 5)
+    return enumeration
+
+
 def test_what_is_not_plain_is_asked(tmp_path):
     """Committed datatypes, virtual and external ones, odd types; and files of other kinds."""
     path = tmp_path / "odd.h5"
@@ -220,8 +228,9 @@ def test_what_is_not_plain_is_asked(tmp_path):
         file.create_dataset("enumeration", (3,), h5py.special_dtype(enum=(">i2", {"RED": 1})))
         file.create_dataset("list in compound", (3,), [("x", h5py.special_dtype(vlen=np.dtype("<i4")))])
         h5py.h5d.create(file.id, b"bits", odd_integer(), h5py.h5s.create_simple((3,)))
+        h5py.h5d.create(file.id, b"byte", enumeration_of_a_byte(), h5py.h5s.create_simple((3,)))
     answers, = ask_both(path)
-    assert answers.opened == "answered" and answers.datasets == (1, 7) and answers.kinds == (8, 9)
+    assert answers.opened == "answered" and answers.datasets == (1, 8) and answers.kinds == (9, 10)
     extended = tmp_path / "extended.h5"
     with h5py.File(extended, "w", fs_strategy="page", fs_persist=True):
         pass
