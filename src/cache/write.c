@@ -618,10 +618,9 @@ int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
         error = -EIO;
 
     pthread_mutex_lock(&cache->lock);
-    if (!error) /* the cached chunk is outdated */
+    /* The cached chunk is outdated, also after an error that came when the index had the new one. */
+    if (!error || !chunk_record_is_same(MAX_SECTIONS, &record, &chunk->record))
         chunk_unlink(chunk);
-    else
-        chunk->record = record;
     pthread_mutex_unlock(&cache->lock);
     end_change(chunk);
     return error;

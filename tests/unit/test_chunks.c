@@ -460,6 +460,60 @@ static void a_chunk_takes_the_place_of_what_was_written_before(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static bool freeing_fails; /* once */
+
+int __real_store_free_except(struct store *store, uint64_t address, uint64_t n, uint64_t kept,
+                             uint64_t kept_n);
+int __wrap_store_free_except(struct store *store, uint64_t address, uint64_t n, uint64_t kept,
+                             uint64_t kept_n);
+
+int __wrap_store_free_except(struct store *store, uint64_t address, uint64_t n, uint64_t kept,
+                             uint64_t kept_n)
+{
+    if (!freeing_fails)
+        return __real_store_free_except(store, address, n, kept, kept_n);
+    freeing_fails = false;
+    return -ENOMEM;
+}
+
+/* The index has the new one already: what the cache has of the old one, all or its selection, is not
+ * read as a part of it. */
+static void a_chunk_whose_old_space_cannot_be_freed_is_all_new(void **state)
+{
+    (void)state;
+    struct sfs_slab ends[] = {{.rank = 2, .count = {1, 4}},
+                              {.rank = 2, .start = {2}, .count = {1, 4}}};
+    for (int has_values = 0; has_values < 2; has_values++) {
+        struct sfs_file *file = create_file();
+        struct sfs_dataset *from = add_dataset(file, "/from", false, false);
+        struct sfs_dataset *to = add_dataset(file, "/to", false, false);
+        struct sfs_chunk_info info;
+        struct sfs_defined defined;
+        struct taken taken;
+        uint32_t values[4];
+        assert_int_equal(sfs_write(from, &ends[1], (const uint32_t[]){1, 2, 3, 4}), 0);
+        assert_int_equal(sfs_write(to, &ends[0], (const uint32_t[]){5, 6, 7, 8}), 0);
+        assert_int_equal(sfs_flush(file), 0);
+        assert_int_equal(sfs_chunk_info(from, ends[1].start, &info), 0);
+        take(from, &info, &taken);
+        assert_int_equal(sfs_flush_dataset(to, true), 0);
+        if (has_values) {
+            assert_int_equal(sfs_read(to, &ends[0], 0, values, sizeof(values)), 0);
+        } else {
+            assert_int_equal(sfs_get_defined(to, &ends[0], &defined), 0);
+            sfs_defined_free(&defined);
+        }
+        freeing_fails = true;
+        assert_int_equal(put(to, &taken), -ENOMEM);
+        assert_false(freeing_fails);
+        check_same(from, to);
+        drop(&taken);
+        sfs_dataset_close(from);
+        sfs_dataset_close(to);
+        assert_int_equal(sfs_close(file), 0);
+    }
+}
+
 /* ---- Filters without a dataset ---- */
 
 static void sections_are_encoded_and_decoded(void **state)
@@ -915,6 +969,7 @@ TEST_MAIN(cmocka_unit_test(one_dataset_does_not_hold_back_others),
           cmocka_unit_test(a_chunk_with_elements_outside_of_the_dims_is_refused),
           cmocka_unit_test(a_chunk_that_has_changed_is_stale),
           cmocka_unit_test(a_chunk_takes_the_place_of_what_was_written_before),
+          cmocka_unit_test(a_chunk_whose_old_space_cannot_be_freed_is_all_new),
           cmocka_unit_test(sections_are_encoded_and_decoded),
           cmocka_unit_test(only_filters_that_are_built_in_are_run),
           cmocka_unit_test(dense_chunks_are_those_that_libhdf5_has),
