@@ -188,8 +188,9 @@ static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
         cache_forget_beyond(dataset->cache, dims);
     for (size_t i = 0; i < chunks.list.n && !error; i++)
         error = erase_outside(dataset, chunks.list.scaled + i * (size_t)layout->rank, dims);
-    /* Chunks outside are deleted as long as the index covers them: these alone if not all can be stored. */
-    if (!error && !layout->unfiltered_edges && cache_flush(dataset->file->cache, dataset->cache))
+    /* Chunks outside are deleted as long as the index covers them, for which no space is needed: these alone if not all
+     * can be stored, or where the others are stored by the new dims. */
+    if (!error && (layout->unfiltered_edges || cache_flush(dataset->file->cache, dataset->cache)))
         error = with_each(dataset, &chunks, true, cache_flush_chunk);
     chunk_list_free(&chunks.list);
     return error;

@@ -155,4 +155,90 @@ static void a_full_disk_loses_nothing(void **state)
     }
 }
 
-TEST_MAIN(cmocka_unit_test(a_full_disk_loses_nothing))
+/* ---- Smaller dims ---- */
+
+#define CHUNKS 40
+#define LENGTH (1 << 14) /* elements of a chunk, larger than what is left free in the file */
+#define LONG   (CHUNKS * LENGTH - 100) /* the last chunk reaches over the edge */
+#define SHORT  (3 * LENGTH + 1000)
+
+static struct sfs_file *create_long(bool edges, struct sfs_dataset **dataset)
+{
+    static const unsigned two = 2;
+    static const struct sfs_filter shuffle = {.id = 2, .n_values = 1, .values = &two};
+    struct sfs_options options = {.replace = true};
+    struct sfs_dataset_create create = {.rank = 1,
+                                        .dims = {LONG},
+                                        .max_dims = {SFS_UNLIMITED},
+                                        .chunk_dims = {LENGTH},
+                                        .n_filters = {0, 1},
+                                        .filters = {NULL, &shuffle},
+                                        .unfiltered_edges = edges};
+    struct sfs_file *file = NULL;
+    void *type = NULL;
+    assert_int_equal(sfs_type_encode("<u2", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, dataset), 0);
+    free(type);
+    return file;
+}
+
+static void check_long(struct sfs_dataset *dataset, uint64_t n, const uint16_t *expected)
+{
+    struct sfs_slab all = {.rank = 1, .count = {n}};
+    uint16_t *values = allocate(n * sizeof(*values));
+    assert_int_equal(sfs_read(dataset, &all, 0, values, n * sizeof(*values)), 0);
+    assert_memory_equal(values, expected, n * sizeof(*values));
+    free(values);
+}
+
+/* The chunk that is cut needs new space, those behind it none. */
+static void shrink_on_full_disk(bool edges)
+{
+    const uint64_t many = LONG, few = SHORT;
+    struct sfs_slab all = {.rank = 1, .count = {LONG}};
+    uint16_t *values = allocate(LONG * sizeof(*values));
+    struct sfs_dataset *dataset = NULL;
+    struct sfs_file *file = create_long(edges, &dataset);
+    struct stat st;
+    uint64_t address;
+    for (size_t i = 0; i < LONG; i++)
+        values[i] = (uint16_t)(1 + i % 60000);
+    assert_int_equal(sfs_write(dataset, &all, values), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_settle(file), 0);
+    assert_int_equal(stat(PATH, &st), 0);
+
+    limit_files((rlim_t)st.st_size);
+    assert_int_equal(sfs_set_extent(dataset, &few), 0);
+    check_long(dataset, SHORT, values);
+    assert_true(is_full(sfs_flush(file)));
+    limit_files(RLIM_INFINITY);
+    assert_int_equal(sfs_flush(file), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+
+    assert_int_equal(sfs_open(PATH, &(struct sfs_options){.writable = true}, &file), 0);
+    assert_int_equal(sfs_find(file, sfs_root(file), "/x", &address), 0);
+    assert_int_equal(sfs_dataset_open(file, address, "/x", &dataset), 0);
+    check_long(dataset, SHORT, values);
+    assert_int_equal(sfs_set_extent(dataset, &many), 0);
+    memset(values + SHORT, 0, (LONG - SHORT) * sizeof(*values));
+    check_long(dataset, LONG, values);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    free(values);
+}
+
+static void what_is_cut_off_on_a_full_disk_does_not_come_back(void **state)
+{
+    (void)state;
+    log_quietly();
+    signal(SIGXFSZ, SIG_IGN);
+    shrink_on_full_disk(false);
+    shrink_on_full_disk(true);
+}
+
+TEST_MAIN(cmocka_unit_test(a_full_disk_loses_nothing),
+          cmocka_unit_test(what_is_cut_off_on_a_full_disk_does_not_come_back))
