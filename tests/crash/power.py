@@ -39,7 +39,8 @@ def keep_mounts_apart():
     moment: a file system that is unmounted here meanwhile would not be mounted anew, and still be shut down."""
     if ctypes.CDLL(None).unshare(CLONE_NEWNS):
         sys.exit(SKIPPED)
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    if subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True).returncode:  # as in a chroot
+        sys.exit(SKIPPED)
 
 
 def mount(device, point):
@@ -72,7 +73,7 @@ def stop(process):
     """SIGSTOP, and waits until every thread has stopped: none is inside of a sync then that would say
     that it is done though the disk is gone."""
     process.send_signal(signal.SIGSTOP)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_SECONDS
     while process.poll() is None:
         tasks = pathlib.Path(f"/proc/{process.pid}/task").iterdir()
         states = {(task / "stat").read_text().rsplit(")", 1)[1].split()[0] for task in tasks}
@@ -81,6 +82,11 @@ def stop(process):
         assert time.monotonic() < deadline, states
         time.sleep(0.001)
     sys.exit("the writer has ended by itself")
+
+
+def sync_all(point):
+    """Its file system, and not those of the machine."""
+    subprocess.run(["sync", "--file-system", point], check=True)
 
 
 def sync_alone(path):
@@ -122,19 +128,22 @@ def run(arguments, directory):
     with disk(directory) as (device, point):
         path = point / "cut.h5"
         (point / "folder").mkdir()
-        os.sync()  # it is there after the first cut, too
+        sync_all(point)  # it is there after the first cut, too
         for n in range(arguments.rounds):
             writer = Writer(program, path, rows)
-            if n % 2:  # while it begins, and while it goes on, however slow the machine is
-                writer.has_flushed.wait(HANG_SECONDS)
-            time.sleep(chance.choice((0.05, 0.3, 1)) * chance.random())
-            # One that has not opened it yet would create another one.
-            if writer.has_flushed.is_set() and chance.random() < 0.5:
-                path = move(chance, path, point)
-                moved += 1
-                time.sleep(chance.choice((0, 0.02)) * chance.random())
-            journal = path.with_name(path.name + ".journal")
-            cut_power(writer, device, point, journal if chance.random() < 0.5 else None)
+            try:
+                if n % 2:  # while it begins, and while it goes on, however slow the machine is
+                    writer.has_flushed.wait(HANG_SECONDS)
+                time.sleep(chance.choice((0.05, 0.3, 1)) * chance.random())
+                # One that has not opened it yet would create another one.
+                if writer.has_flushed.is_set() and chance.random() < 0.5:
+                    path = move(chance, path, point)
+                    moved += 1
+                    time.sleep(chance.choice((0, 0.02)) * chance.random())
+                journal = path.with_name(path.name + ".journal")
+                cut_power(writer, device, point, journal if chance.random() < 0.5 else None)
+            finally:
+                writer.kill()
             journals += any(point.rglob("*.journal"))
             if not path.exists():  # before its first flush
                 assert not any(rows), rows
@@ -149,7 +158,7 @@ def run(arguments, directory):
                 for name in point.rglob("*.h5*"):
                     name.unlink()
                 path = point / "cut.h5"
-                os.sync()
+                sync_all(point)
     flushed += sum(rows)
     print(f"seed {arguments.seed}: {arguments.rounds} cuts, {flushed} rows flushed, "
           f"{journals} journals left, {moved} times moved, nothing lost")
@@ -162,6 +171,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as if by Ctrl-C: all is unmounted
     if os.getuid() != 0 or not shutil.which("mkfs.ext4") or not os.path.exists("/dev/loop-control"):
         sys.exit(SKIPPED)
     keep_mounts_apart()
