@@ -142,14 +142,16 @@ static struct spare *read_note(const struct store *store, size_t *n)
 }
 
 /* Adds what the note of `noted` says to the free space of a store of the same bytes, if it is of the
- * file's present state. */
-static void use_note(struct store *noted, const struct spare *spare, size_t n, struct store *store)
+ * file's present state. -ENOMEM. */
+static int use_note(struct store *noted, const struct spare *spare, size_t n, struct extents *space)
 {
     struct spare now;
-    bool is_valid = describe(noted, &now) && memcmp(spare, &now, sizeof(now)) == 0 &&
-                    is_sound(spare, n) && extents_reserve(&store->free, n) == 0;
-    for (size_t i = 0; i < n && is_valid; i++)
-        extents_add(&store->free, spare->range[i].start, spare->range[i].length);
+    bool is_valid =
+        describe(noted, &now) && memcmp(spare, &now, sizeof(now)) == 0 && is_sound(spare, n);
+    int error = is_valid ? extents_reserve(space, n) : 0;
+    for (size_t i = 0; i < n && is_valid && !error; i++)
+        extents_add(space, spare->range[i].start, spare->range[i].length);
+    return error;
 }
 
 void free_space_take(struct store *store)
@@ -158,9 +160,18 @@ void free_space_take(struct store *store)
     struct spare *spare = read_note(store, &n);
     bool is_gone = fremovexattr(store->fd, NOTE) == 0;
     if (spare && is_gone && !store->knows_free)
-        use_note(store, spare, n, store);
+        (void)use_note(store, spare, n, &store->free);
     store->knows_free = true;
     free(spare);
+}
+
+int free_space_noted(struct store *store, struct extents *space)
+{
+    size_t n;
+    struct spare *spare = read_note(store, &n);
+    int error = spare ? use_note(store, spare, n, space) : 0;
+    free(spare);
+    return error;
 }
 
 void free_space_load(struct store *file, struct store *image)
@@ -168,7 +179,7 @@ void free_space_load(struct store *file, struct store *image)
     size_t n;
     struct spare *spare = read_note(file, &n);
     if (spare && spare->size == image->committed_end)
-        use_note(file, spare, n, image);
+        (void)use_note(file, spare, n, &image->free);
     free(spare);
 }
 

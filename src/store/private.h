@@ -372,6 +372,8 @@ int path_walk(struct walk *walk, int from, const char *name);
  * removes it. And writes the note, for a file that is complete and synced. For writers, under their
  * lock; the caller holds `change`, or is the only user. */
 void free_space_take(struct store *store);
+/* The same without removing it, of a file that is not written yet. -ENOMEM. */
+int free_space_noted(struct store *store, struct extents *space);
 void free_space_note(struct store *store);
 
 /* free_space_note.c: of a file that an image was read from, or written to: the image gets what the
@@ -533,6 +535,9 @@ void snapshots_keep(struct store *store);
 
 /* snapshot.c: what was freed since the last commit is free, or later when no snapshot needs it. */
 void snapshots_free_pending(struct store *store);
+
+/* snapshot.c: whether any byte of [address, end) was freed, and is held back. */
+bool snapshots_hold(const struct store *store, uint64_t address, uint64_t end);
 
 /* replace_file.c: whether the place of a new store may be taken: -EEXIST: it has a file and is not to be replaced;
  * -EBUSY: a writer has it locked, or it was changed (create_in_place_of). *held: the file that is there, locked

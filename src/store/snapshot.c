@@ -209,6 +209,16 @@ void snapshots_free_pending(struct store *store)
     limit_all(store);
 }
 
+bool snapshots_hold(const struct store *store, uint64_t address, uint64_t end)
+{
+    const struct store_snapshot *each;
+    uint64_t start, length;
+    DL_FOREACH (store->snapshots, each)
+        if (extents_after(&each->held, address, &start, &length) && start < end)
+            return true;
+    return false;
+}
+
 /* ---- Opening and closing ---- */
 
 static int add_all(struct extents *to, const struct extents *from)
@@ -223,11 +233,13 @@ static int add_all(struct extents *to, const struct extents *from)
     return error;
 }
 
-/* Free space in the committed state: also what only older snapshots hold. */
+/* Free space in the committed state: also what only older snapshots hold, and what is noted for the next writer. */
 static int find_holes(struct store_snapshot *snapshot)
 {
-    const struct store *store = snapshot->store;
+    struct store *store = snapshot->store;
     const struct store_snapshot *older;
+    if (store->is_shared && !store->knows_free)
+        return free_space_noted(store, &snapshot->holes);
     int error = add_all(&snapshot->holes, &store->free);
     if (!error)
         error = add_all(&snapshot->holes, &store->fresh);

@@ -203,7 +203,8 @@ static bool is_in_use(const struct store *store, uint64_t address, uint64_t n)
 {
     uint64_t end;
     return n > 0 && !__builtin_add_overflow(address, n, &end) && end <= store_size(store) &&
-           !touches(&store->free, address, end) && !touches(&store->pending, address, end);
+           !touches(&store->free, address, end) && !touches(&store->pending, address, end) &&
+           !snapshots_hold(store, address, end);
 }
 
 static bool is_lent(const struct store *store, uint64_t address, uint64_t n)

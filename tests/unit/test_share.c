@@ -14,6 +14,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "common/why.h"
@@ -164,6 +165,36 @@ static void writing_begins_and_ends(void **state)
         close(fd);
         assert_int_equal(bytes[3], '0' + i);
     }
+    store_close(store);
+}
+
+/* What was free when the last writer closed it is used by this one while the image is read. */
+static void an_image_from_before_stays_as_it_is(void **state)
+{
+    (void)state;
+    struct store_snapshot *image;
+    unsigned char before[BYTES], after[BYTES];
+    uint64_t address;
+    struct store *store = open_shared();
+    assert_int_equal(store_begin_writing(store), 0);
+    assert_int_equal(store_free(store, 3000, 2000), 0);
+    assert_int_equal(store_commit(store), 0);
+    store_close(store);
+    if (getxattr(PATH, "user.sparsefs.free", NULL, 0) < 0)
+        skip();
+    assert_int_equal(store_open_as(PATH, &shared, &store), 0);
+    assert_int_equal(store_snapshot_open(store, &image), 0);
+    assert_int_equal(store_snapshot_read(image, 0, before, BYTES), 0);
+    assert_true(before[2999] == 7 && before[3000] == 0 && before[4999] == 0 && before[5000] == 7);
+    assert_int_equal(store_begin_writing(store), 0);
+    assert_int_equal(store_allocate(store, 1500, &address), 0);
+    assert_int_equal(address, 3000);
+    memset(after, 9, 1500);
+    assert_int_equal(store_write(store, address, after, 1500), 0);
+    assert_int_equal(store_commit(store), 0);
+    assert_int_equal(store_snapshot_read(image, 0, after, BYTES), 0);
+    assert_memory_equal(after, before, BYTES);
+    store_snapshot_close(image);
     store_close(store);
 }
 
@@ -558,6 +589,7 @@ static int all_tests(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_written_before),
         cmocka_unit_test(writing_begins_and_ends),
+        cmocka_unit_test(an_image_from_before_stays_as_it_is),
         cmocka_unit_test(who_cannot_end_writing_is_still_a_writer),
         cmocka_unit_test(a_reader_comes_in_between),
         cmocka_unit_test(a_writer_comes_in_between),

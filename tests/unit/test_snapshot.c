@@ -243,6 +243,26 @@ static void space_is_used_again_after_the_last_snapshot(void **state)
     store_close(store);
 }
 
+/* As a damaged file may have it: two chunks in one place. */
+static void what_is_held_back_is_not_freed_again(void **state)
+{
+    (void)state;
+    struct store_snapshot *snapshot;
+    struct store *store = new_store("twice", 5000);
+    log_quietly();
+    for (uint64_t i = 0; i < 2; i++) {
+        assert_int_equal(store_commit(store), 0);
+        assert_int_equal(store_snapshot_open(store, &snapshot), 0);
+        assert_int_equal(store_free(store, 1000 * i, 1000), 0);
+        assert_int_equal(store_commit(store), 0);
+        assert_int_equal(store_free(store, 1000 * i + 999, 2), -EINVAL);
+        assert_int_equal(store_check_lent(store, 1000 * i + 999, 2), -EACCES);
+        store_snapshot_close(snapshot);
+        assert_int_equal(store_free(store, 1000 * i, 1000), -EINVAL);
+    }
+    store_close(store);
+}
+
 static void snapshots_of_one_commit_are_one(void **state)
 {
     (void)state;
@@ -475,6 +495,7 @@ TEST_MAIN(cmocka_unit_test(snapshots_of_a_file_stay_as_they_are),
           cmocka_unit_test(snapshots_of_an_image_stay_as_they_are),
           cmocka_unit_test(a_new_one_has_none_before_its_first_commit),
           cmocka_unit_test(space_is_used_again_after_the_last_snapshot),
+          cmocka_unit_test(what_is_held_back_is_not_freed_again),
           cmocka_unit_test(snapshots_of_one_commit_are_one),
           cmocka_unit_test(snapshots_hold_back_a_limited_space),
           cmocka_unit_test(snapshots_take_a_limited_memory),
