@@ -53,6 +53,7 @@ struct checking {
     struct object *objects; /* in breadth-first order */
     struct object_names names;
     const struct object_name *name; /* of the object at hand; NULL: the file itself */
+    uint64_t failed_reads;          /* of the file, before that */
     struct used_extent *extents;
     size_t n, room;
     uint64_t most;     /* extents */
@@ -83,6 +84,14 @@ static void report(struct checking *checking, enum sfs_finding finding, const ch
     checking->faults += finding != SFS_SOUND;
 }
 
+/* What an error says of the file: nothing, where the disk has failed. */
+static enum sfs_finding finding_of(const struct checking *checking, int error)
+{
+    bool is_of_disk =
+        error == -EIO && store_failed_reads(checking->file->store) != checking->failed_reads;
+    return error == -EOPNOTSUPP || is_of_disk ? SFS_UNKNOWN : SFS_DAMAGED;
+}
+
 /* Reports an error, with what is said of it, or in these words; returns only errors that end the
  * check. */
 static int found(struct checking *checking, int error, const char *path, const char *what)
@@ -90,9 +99,9 @@ static int found(struct checking *checking, int error, const char *path, const c
     if (error == -ENOMEM || error == -EINTR || error == STORE_MOVED)
         return error;
     if (error && checking->why.text[0])
-        report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, "", checking->why.text);
+        report(checking, finding_of(checking, error), "", checking->why.text);
     else if (error)
-        report(checking, error == -EOPNOTSUPP ? SFS_UNKNOWN : SFS_DAMAGED, path, what);
+        report(checking, finding_of(checking, error), path, what);
     checking->why.text[0] = '\0';
     return 0;
 }
@@ -475,6 +484,7 @@ static int check_object(struct checking *checking, const struct object *object)
     if (!path)
         return -ENOMEM;
     checking->name = object->name;
+    checking->failed_reads = store_failed_reads(checking->file->store);
     int error = check_object_at(checking, object, path);
     free(path);
     return error;

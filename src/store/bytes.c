@@ -25,10 +25,18 @@ int directory_sync(const struct store *store)
     return error;
 }
 
+int file_read_at(struct store *store, uint64_t address, void *buffer, size_t n, size_t *done)
+{
+    int error = io_read_at(store->fd, address, buffer, n, done);
+    if (error)
+        atomic_fetch_add_explicit(&store->failed_reads, 1, memory_order_relaxed);
+    return error;
+}
+
 int file_get(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why)
 {
     size_t done;
-    int error = io_read_at(store->fd, address, buffer, n, &done);
+    int error = file_read_at(store, address, buffer, n, &done);
     if (!error && done == n)
         return 0;
     if (!error && store->writable && address + done >= atomic_load(&store->committed_end)) {

@@ -83,7 +83,7 @@ int follow_check(const struct store *store)
 int follow_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why)
 {
     size_t done;
-    int error = io_read_at(store->fd, address, buffer, n, &done);
+    int error = file_read_at(store, address, buffer, n, &done);
     if (!error && done == n)
         return 0;
     int moved = follow_check(store);

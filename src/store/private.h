@@ -149,6 +149,7 @@ struct store {
     atomic_uint_fast64_t end;
     atomic_uint_fast64_t reads;
     atomic_uint_fast64_t bytes_read;
+    atomic_uint_fast64_t failed_reads; /* which are errors of the disk */
     atomic_uint_fast64_t commits;
 
     pthread_rwlock_t pages_lock; /* guards the table and the bytes of its pages */
@@ -477,7 +478,8 @@ int file_set_end(struct store *store, uint64_t end);
  * error the kernel's pages are not relied on: the next call writes them again. */
 int file_sync(struct store *store, bool all);
 
-/* bytes.c: what the kernel has of the file, of n bytes; and gives it some: it took `done`. */
+/* bytes.c: what the kernel has of the file, of n bytes, or as many as there are; and gives it some: it took `done`. */
+int file_read_at(struct store *store, uint64_t address, void *buffer, size_t n, size_t *done);
 int file_get(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why);
 int file_put(struct store *store, uint64_t address, const void *bytes, size_t n, size_t *done);
 

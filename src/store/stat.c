@@ -102,6 +102,11 @@ void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes)
     *bytes = atomic_load_explicit(&store->bytes_read, memory_order_relaxed);
 }
 
+uint64_t store_failed_reads(const struct store *store)
+{
+    return atomic_load_explicit(&store->failed_reads, memory_order_relaxed);
+}
+
 uint64_t store_commits(const struct store *store)
 {
     return atomic_load_explicit(&store->commits, memory_order_relaxed);

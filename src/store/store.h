@@ -518,6 +518,9 @@ bool store_is_same(const struct store *a, const struct store *b);
 /* Read calls, and bytes read or given by store_view, since the store was opened. */
 void store_counters(const struct store *store, uint64_t *reads, uint64_t *bytes);
 
+/* Reads that ended with an error of the disk, which says nothing of what the file has. */
+uint64_t store_failed_reads(const struct store *store);
+
 /* Commits since it was opened that changed the file. */
 uint64_t store_commits(const struct store *store);
 

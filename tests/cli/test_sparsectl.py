@@ -1153,6 +1153,50 @@ def preloaded(folder, source):
     return os.environ | {"LD_PRELOAD": str(folder / "calls.so")}
 
 
+BAD_SECTOR = """
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/types.h>
+
+static ssize_t read_at(const char *name, int fd, void *to, size_t n, off_t from)
+{
+    ssize_t (*real)(int, void *, size_t, off_t) = dlsym(RTLD_NEXT, name);
+    off_t bad = atoll(getenv("BAD"));
+    if (from <= bad && bad < from + (off_t)n) {
+        errno = EIO;
+        return -1;
+    }
+    return real(fd, to, n, from);
+}
+
+ssize_t pread(int fd, void *to, size_t n, off_t from)
+{
+    return read_at("pread", fd, to, n, from);
+}
+
+ssize_t pread64(int fd, void *to, size_t n, off_t from)
+{
+    return read_at("pread64", fd, to, n, from);
+}
+"""
+
+
+def test_check_cannot_tell_of_what_the_disk_does_not_give(tmp_path):
+    """Wherever that is: it is no fault of the file."""
+    path = tmp_path / "bad.h5"
+    with h5py.File(path, "w") as f:
+        f["group/x"] = np.arange(5)
+        f["group/x"].attrs["unit"] = "mm"
+    done("create", path, "/sparse", "--dims", "10,10", "--dtype", "uint16", "--chunk", "5,5")
+    environment = preloaded(tmp_path, BAD_SECTOR)
+    codes = set()
+    for at in range(200, path.stat().st_size, 100):
+        result = run("check", path, env=environment | {"BAD": str(at)})
+        assert "damaged" not in result.stdout + result.stderr, at
+        codes.add(result.returncode)
+    assert codes == {0, 2}
+
+
 REMOVING = """
 #include <fcntl.h>
 #include <stdio.h>
