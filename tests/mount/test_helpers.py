@@ -71,18 +71,24 @@ def kill_started(process):
     process.wait()
 
 
+# Copies of mounts that are there now would keep their daemons from ending when they are unmounted, and
+# disks that a test makes of files in $0 from going.
+LET_GO = r"""
+umount -a -i -l -t fuse.sparsefs
+sed -n "s,^/dev/loop[^ ]* \($0/[^ ]*\) .*,\1,p" /proc/self/mounts | xargs -r umount -i -l
+"""
+
+
 class Namespace:
     """A private copy of the machine's mounts, with the staged programs and a fstab of its own.
     Mount points are made in /run, which is empty there."""
 
     def __init__(self, stage, fstab):
-        # Copies of mounts that are there now would keep their daemons from ending when they are
-        # unmounted. With SIGCHLD ignored, cat, which is process 1 there, leaves no zombies. At the end
-        # of its input, which is at our end at the latest, it ends, and the kernel everything else with
-        # it.
+        # With SIGCHLD ignored, cat, which is process 1 there, leaves no zombies. At the end of its
+        # input, which is at our end at the latest, it ends, and the kernel everything else with it.
         self.keeper = subprocess.Popen(
             ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
-             "sh", "-c", "umount -a -i -l -t fuse.sparsefs; echo ready; exec env --ignore-signal=CHLD cat"],
+             "sh", "-c", LET_GO + "echo ready; exec env --ignore-signal=CHLD cat", stage.parent.parent],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.keeper.stdout.readline() != "ready\n":
             pytest.skip("no namespaces here: " + self.keeper.stderr.read())
