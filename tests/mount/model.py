@@ -102,7 +102,7 @@ def shared_array(shape, dtype):
     return np.frombuffer(mmap.mmap(-1, n), dtype, math.prod(shape)).reshape(shape)
 
 
-CLEARED_SECONDS = 2  # on a busy machine
+CLEARED_SECONDS = HANG_SECONDS / 2  # most often a moment; what takes longer is said before the process seems to hang
 
 
 class Dataset:
@@ -250,13 +250,16 @@ def check_points(path, dataset, frame):
         same(data.tobytes(), dataset.values(frame), path, dataset.item)
 
 
+def check_view(folder, dataset, view, frame):
+    path = folder / view / FRAME_VIEWS[view].format(frame)
+    same(read_file(path)[-dataset.bytes:], dataset.flat(frame).tobytes(), path, dataset.item)
+
+
 def check_frame(root, dataset, frame):
     """All views of one frame."""
     folder = root / dataset.kind.path
-    wanted = dataset.flat(frame).tobytes()
-    for view, name in FRAME_VIEWS.items():
-        path = folder / view / name.format(frame)
-        same(read_file(path)[-dataset.bytes:], wanted, path, dataset.item)
+    for view in FRAME_VIEWS:
+        check_view(folder, dataset, view, frame)
     if dataset.kind.sparse:
         check_defined(folder / f"frames/{frame}.defined", dataset, frame)
         path = folder / f"values/{frame:06d}.values"
@@ -274,24 +277,28 @@ def check_csr(folder, dataset):
     same(read_file(folder / "csr/data.raw"), dataset.content[:n][defined].tobytes(), "data")
 
 
+def check_stack(folder, dataset):
+    n = dataset.n
+    wanted = dataset.content[:n].tobytes()
+    same(read_file(folder / "stack.raw"), wanted, folder / "stack.raw", dataset.item)
+    shape = (n, *dataset.dims) if len(dataset.kind.shape) == 3 else dataset.dims
+    loaded = np.load(folder / "stack.npy")
+    assert loaded.shape == shape and loaded.dtype == np.dtype(dataset.kind.dtype)
+    same(loaded.tobytes(), wanted, folder / "stack.npy", dataset.item)
+    described = json.loads((folder / "dataset.json").read_text())
+    assert described["dims"] == list(shape), described
+
+
 def check_everything(root, model):
     for dataset in model.datasets:
         folder = root / dataset.kind.path
         n = dataset.n
         listed = sorted(name for name in os.listdir(folder / "frames") if name.endswith(".raw"))
         assert listed == sorted(f"{i}.raw" for i in range(n)), f"{folder}: {listed}"
-        while dataset.is_cleared(range(n)):
-            time.sleep(0.1)
         for frame in range(n):
-            check_frame(root, dataset, frame)
-        wanted = dataset.content[:n].tobytes()
-        same(read_file(folder / "stack.raw"), wanted, folder / "stack.raw", dataset.item)
-        shape = (n, *dataset.dims) if len(dataset.kind.shape) == 3 else dataset.dims
-        loaded = np.load(folder / "stack.npy")
-        assert loaded.shape == shape and loaded.dtype == np.dtype(dataset.kind.dtype)
-        same(loaded.tobytes(), wanted, folder / "stack.npy", dataset.item)
-        described = json.loads((folder / "dataset.json").read_text())
-        assert described["dims"] == list(shape), described
+            dataset.soon([frame], check_frame, root, dataset, frame)
+        dataset.soon(range(n), check_stack, folder, dataset)
+        dataset.cleared[...] = 0
         if dataset.kind.sparse:
             check_csr(folder, dataset)
     for group in model.groups:
@@ -395,15 +402,18 @@ class Worker:
 
     def watch(self, dataset, frame):
         """What was done is seen at once also by who has had the other views open, with pages of them."""
-        if dataset.is_cleared([frame]) or self.random.random() < 0.5:
+        def compare(path):
+            fd = self.watched[path]
+            found = os.pread(fd, os.fstat(fd).st_size, 0)[-dataset.bytes:]
+            same(found, dataset.flat(frame).tobytes(), f"{path}, which was open", dataset.item)
+
+        if self.random.random() < 0.5:
             return
         for view in FRAME_VIEWS:
             path = self.path(dataset, view, frame)
             if path not in self.watched:
                 self.watched[path] = os.open(path, os.O_RDONLY)
-            fd = self.watched[path]
-            found = os.pread(fd, os.fstat(fd).st_size, 0)[-dataset.bytes:]
-            same(found, dataset.flat(frame).tobytes(), f"{path}, which was open", dataset.item)
+            dataset.soon([frame], compare, path)
 
     def range_of(self, size):
         """A start and an end, mostly near each other."""
@@ -507,10 +517,10 @@ class Worker:
         """Through a shared mapping; the pages are written as a whole."""
         dataset = self.pick_dataset()
         with self.frame(dataset) as frame:
-            if dataset.is_cleared([frame]):
-                return  # such zeros would be stored beside it
             view = self.pick_view()
             start, end = self.range_of(dataset.bytes)
+            if dataset.is_cleared([frame]):  # such zeros would be stored beside it
+                dataset.soon([frame], check_view, self.root / dataset.kind.path, dataset, view, frame)
             self.note(f"store {dataset.kind.path}/{view} {frame}: [{start}, {end})")
             data = self.data(dataset, start, end)
             with self.opened(self.path(dataset, view, frame)) as fd:
