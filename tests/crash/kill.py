@@ -8,6 +8,7 @@ import argparse
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -69,10 +70,13 @@ def run(arguments, directory):
     rows, journals, flushed = [0] * THREADS, 0, 0
     for n in range(arguments.rounds):
         process = Writer(writer, path, rows)
-        if n % 2:  # while it begins, and while it goes on, however slow the machine is
-            process.has_flushed.wait(HANG_SECONDS)
-        time.sleep(chance.choice((0.02, 0.1, 0.3)) * chance.random())
-        if process.kill() is not None:
+        try:
+            if n % 2:  # while it begins, and while it goes on, however slow the machine is
+                process.has_flushed.wait(HANG_SECONDS)
+            time.sleep(chance.choice((0.02, 0.1, 0.3)) * chance.random())
+        finally:
+            ended = process.kill()
+        if ended is not None:
             sys.exit("the writer has ended by itself")
         journals += path.with_name(path.name + ".journal").exists()
         if not path.exists():  # killed before its first flush
@@ -100,6 +104,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # writer and folder go then, too
     with tempfile.TemporaryDirectory() as directory:
         if not run(arguments, pathlib.Path(directory)):
             sys.exit("nothing was ever flushed: that tests nothing")
