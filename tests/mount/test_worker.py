@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import BUILD, START_SECONDS, wait_until
+from conftest import BUILD, START_SECONDS, state_of, wait_until
 from test_folder import list_all
 
 DATA = np.arange(40 * 64 * 64, dtype="u2").reshape(40, 64, 64)
@@ -969,6 +969,21 @@ def test_killing_it_is_not_noticed(mounts, path, mode):
     pytest.fail("it was never killed in a call that was answered all the same")
 
 
+def call_of(pid):
+    """With its arguments, if it sleeps in one."""
+    words = pathlib.Path(f"/proc/{pid}/syscall").read_text()
+    return words if state_of(pid) == "S" and words[0].isdigit() else None
+
+
+def are_answered_no_more(mount, processes):
+    """Each sleeps in a call, and the daemon has nothing to do."""
+    before = [call_of(process.pid) for process in processes]
+    time.sleep(0.3)
+    threads = pathlib.Path(f"/proc/{mount.process.pid}/task").iterdir()
+    return all(before) and before == [call_of(process.pid) for process in processes] and \
+        all(state_of(thread.name) == "S" for thread in threads)
+
+
 def test_who_waits_for_a_call_of_others_can_be_interrupted(mounts, tmp_path, mode):
     """While the process answers nobody: also the one that it was asked for; nothing is the matter with what they
     wanted. Each is in a directory of its own, as the kernel may let one in at a time. (A followed file is looked at
@@ -994,7 +1009,7 @@ def test_who_waits_for_a_call_of_others_can_be_interrupted(mounts, tmp_path, mod
                 ["ls", mount / "g7/d/frames"]]
     os.kill(worker, signal.SIGSTOP)
     waiting = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for command in commands]
-    time.sleep(2)  # the longer the more surely each waits where it should
+    wait_until(lambda: are_answered_no_more(mount, waiting))
     for process in waiting:
         process.send_signal(signal.SIGINT)
     codes = [process.wait(START_SECONDS) for process in waiting]
