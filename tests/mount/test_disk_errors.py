@@ -52,17 +52,17 @@ class Tmpfs:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "tmpfs", path], check=True)
 
     def fail(self, **_):
-        used = shutil.disk_usage(self.path).used
-        self.resize(used + 2 * 4096)
+        """A daemon may write meanwhile more than that leaves room for."""
+        wait_until(lambda: self.resize(shutil.disk_usage(self.path).used + 2 * 4096))
 
     def recover(self):
-        self.resize(64 << 20)
+        assert self.resize(64 << 20)
 
     def resize(self, size):
-        subprocess.run(["mount", "-o", f"remount,size={size // 1024}k", self.path], check=True)
+        return subprocess.run(["mount", "-o", f"remount,size={size // 1024}k", self.path]).returncode == 0
 
     def end(self):
-        subprocess.run(["umount", self.path], check=True)
+        unmount(self.path)
 
 
 class Failfs:
@@ -111,7 +111,7 @@ class Failfs:
             raise
 
     def end(self):
-        subprocess.run(["umount", self.path], check=True)
+        unmount(self.path)
         self.process.wait(START_SECONDS)
 
 
