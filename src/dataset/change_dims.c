@@ -115,9 +115,12 @@ int dataset_put_dims(struct sfs_dataset *dataset, const uint64_t *dims)
     struct why why;
     if (!dataset->sparse)
         return set_library_dims(dataset, dims);
-    int error = dataset_header_set_dims(file->store, &file->superblock,
-                                        dataset_store_address(file, dataset->address),
-                                        dataset->layout.rank, dims, &why);
+    int error = hard_link_end(file);
+    if (error)
+        return error;
+    error = dataset_header_set_dims(file->store, &file->superblock,
+                                    dataset_store_address(file, dataset->address),
+                                    dataset->layout.rank, dims, &why);
     if (error && error != -ENOMEM)
         log_error("%s: %s: cannot change the dims: %s", sfs_path(file), dataset->path, why.text);
     return error == -EILSEQ ? -EIO : error;

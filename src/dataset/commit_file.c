@@ -15,14 +15,17 @@
 static int write_metadata(struct sfs_file *file)
 {
     struct sfs_dataset *dataset, *next;
+    int error = hard_link_end(file);
+    if (error)
+        return error;
     HASH_ITER (hh, file->datasets, dataset, next) {
-        int error = dataset->sparse ? sparse_flush(&dataset->layout) : 0;
+        error = dataset->sparse ? sparse_flush(&dataset->layout) : 0;
         if (!error)
             error = unfinished_put_dims(dataset);
         if (error)
             return error;
     }
-    int error = hdf5_flush(file->hdf5);
+    error = hdf5_flush(file->hdf5);
     if (error)
         log_error("%s: cannot flush: %s", sfs_path(file), hdf5_error());
     return error;

@@ -147,10 +147,12 @@ int sfs_link_create(struct sfs_file *file, const char *path, const struct sfs_li
     WRITING(file);
     if (writing.error)
         return writing.error;
+    if (link->type == SFS_LINK_HARD)
+        return hard_link_create(file, path, link);
     int error = interrupt_rdlock(&file->commit_lock);
     if (error)
         return error;
-    error = hdf5_create_link(file->hdf5, path, link);
+    error = hdf5_create_link(file->hdf5, path, link, NULL);
     pthread_rwlock_unlock(&file->commit_lock);
     return failed(file, path, error);
 }

@@ -143,6 +143,9 @@ struct sfs_file {
      * for writing while the store is committed. Prefers writers, so a thread must not take it for
      * reading twice. Taken after `lock`. */
     pthread_rwlock_t commit_lock;
+    /* As it was: the header of a sparse dataset in which libhdf5 has counted a link, and that it may know still
+     * (hard_links.c). NULL: none. Under commit_lock, for writing. */
+    struct object_header *counted;
     struct sfs_dataset *differing; /* in the running commit: datasets with header_differs */
     pthread_mutex_t lock;          /* guards what follows; held while a dataset is being opened */
     bool is_committing;            /* a commit has begun for all open datasets */
@@ -197,6 +200,14 @@ static inline int file_error(int error)
 int protected_from_libhdf5_init(struct sfs_file *file);
 void protected_from_libhdf5_add(struct sfs_dataset *dataset);
 void protected_from_libhdf5_remove(struct sfs_dataset *dataset);
+
+/* hard_links.c: sfs_link_create of a hard link. Errors are logged. */
+int hard_link_create(struct sfs_file *file, const char *path, const struct sfs_link *link);
+
+/* With commit_lock for writing, before headers of sparse datasets are changed: if a link to one was
+ * counted, and it could not be seen to then, libhdf5 forgets that header now. Errors, which are logged,
+ * as of hdf5_reopen; -EIO also: its process has done more than to count the link, which is undone. */
+int hard_link_end(struct sfs_file *file);
 
 /* Makes the table of its sources, if it has none; `lock` is held. -ENOMEM. */
 int file_make_sources(struct sfs_file *file);

@@ -78,6 +78,17 @@ const struct message *object_header_find(const struct object_header *header,
 /* Bytes of what stands before the data of every message. */
 size_t object_header_message_begin(const struct object_header *header);
 
+/* ---- Links to the object: object_header_count.c ---- */
+
+/* Whether `after` is what became of `before` when a link was counted: nothing is lost or changed but
+ * the count, which is as before or one more, and perhaps where messages stand. -EILSEQ, of which why
+ * says what; -ENOMEM. */
+int object_header_check_counted(const struct object_header *before,
+                                const struct object_header *after, struct why *why);
+
+/* Bytes of its block at an address, 0: there is none. */
+uint64_t object_header_block_bytes(const struct object_header *header, uint64_t address);
+
 /* ---- Changing a header: by one thread, in memory and then in the store ---- */
 
 /* The data of a message of the header, to be changed; object_header_write_block writes the block in

@@ -17,6 +17,7 @@
 #include "common/filter_pipeline.h"
 
 struct hdf5;
+struct object_header;
 struct store;
 
 /* The most bytes of an element: a fill value of so many is made, and text of it. Frames of 16
@@ -289,8 +290,11 @@ const char *moved_path(const struct sfs_moved *moved, size_t n, uint64_t address
 int hdf5_copy_references(struct hdf5 *to, const char *path, struct hdf5 *from, uint64_t of,
                          const struct sfs_moved *moved, size_t n);
 
-/* As sfs_link_create. */
-int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link);
+/* As sfs_link_create. counted: the header of a sparse dataset that a hard link is made to, which a
+ * worker may change though it is not lent: that it does no more than to count the link is for the
+ * caller to see. NULL: none. The caller reopens the file before and after. */
+int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link,
+                     const struct object_header *counted);
 
 struct hdf5_create {
     int rank; /* 0: a scalar, which cannot be chunked */

@@ -203,11 +203,12 @@ int hdf5_unlink(struct hdf5 *hdf5, const char *path)
     return hdf5->remote ? remote_unlink(hdf5->remote, path) : local_unlink(hdf5, path);
 }
 
-int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link)
+int hdf5_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link,
+                     const struct object_header *counted)
 {
     if (link->type == SFS_LINK_USER)
         return -EOPNOTSUPP;
-    return hdf5->remote ? remote_create_link(hdf5->remote, path, link)
+    return hdf5->remote ? remote_create_link(hdf5->remote, path, link, counted)
                         : local_create_link(hdf5, path, link);
 }
 

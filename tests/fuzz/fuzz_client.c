@@ -700,7 +700,7 @@ static int create_link(struct tried *tried)
                             .name = (char *)"ignored",
                             .target = (char *)"/a",
                             .target_file = (char *)"o.h5"};
-    return remote_create_link(tried->remote, "/l", &link);
+    return remote_create_link(tried->remote, "/l", &link, NULL);
 }
 
 /* The other file is one that is only read. */

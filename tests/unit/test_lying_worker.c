@@ -12,9 +12,12 @@
 #include <hdf5.h>
 
 #include "dataset/files_together.h"
+#include "format/dataset_header.h"
 #include "hdf5/local.h"
+#include "hdf5/private.h"
 #include "hdf5/worker/channel.h"
 #include "sparsefs/sparsefs.h"
+#include "store/store.h"
 
 #define PATH "lies.h5"
 #define N    4096
@@ -38,11 +41,15 @@ static struct lies {
     size_t name;      /* of the name of a member, */
     size_t values;    /* and values of a filter that a dataset has; 0: as they are */
     bool makes_other; /* a dataset of other dims is made, or one of swapped members */
-    pid_t program;    /* not 0: what any other process says is changed: */
-    uint64_t seed;    /* by this, */
-    unsigned first;   /* from this message on */
-    unsigned of;      /* in one message of so many, a word of it */
-    unsigned sent;    /* messages */
+    /* Of a sparse dataset, by its path, when a link is made: */
+    const char *resized; /* it gets other dims */
+    const char *moved;   /* its index is elsewhere */
+    const char *freed;   /* its header is given back */
+    pid_t program;       /* not 0: what any other process says is changed: */
+    uint64_t seed;       /* by this, */
+    unsigned first;      /* from this message on */
+    unsigned of;         /* in one message of so many, a word of it */
+    unsigned sent;       /* messages */
 } * lies;
 
 void __real_channel_put(struct wire *batch, enum message_kind kind, const struct wire *wire);
@@ -57,6 +64,7 @@ int __real_local_create_dataset(struct hdf5 *hdf5, const char *path,
                                 const struct hdf5_create *create, uint64_t *address);
 int __real_local_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
                               uint64_t *address);
+int __real_local_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link);
 int __real_local_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
 int __real_local_type_describe(const void *type, size_t n, struct sfs_type *description);
 int __real_local_type_size(const void *type, size_t n, size_t *size);
@@ -68,6 +76,7 @@ int __wrap_local_create_dataset(struct hdf5 *hdf5, const char *path,
                                 const struct hdf5_create *create, uint64_t *address);
 int __wrap_local_create_dense(struct hdf5 *hdf5, const char *path, const struct hdf5_create *create,
                               uint64_t *address);
+int __wrap_local_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link);
 int __wrap_local_type_of_message(const void *message, size_t n, void **type, size_t *type_n);
 int __wrap_local_type_describe(const void *type, size_t n, struct sfs_type *description);
 int __wrap_local_type_size(const void *type, size_t n, size_t *size);
@@ -219,6 +228,41 @@ int __wrap_local_create_dense(struct hdf5 *hdf5, const char *path, const struct 
     return make(__real_local_create_dense, hdf5, path, create, address);
 }
 
+/* What libhdf5 has of the file is in the store. */
+static void spoil_header(struct hdf5 *hdf5)
+{
+    const char *path = lies->resized ? lies->resized : lies->moved ? lies->moved : lies->freed;
+    struct store *store = hdf5->store;
+    struct superblock superblock;
+    struct dataset_header header;
+    struct why why;
+    H5L_info_t info;
+    if (!path || H5Fflush(hdf5->file, H5F_SCOPE_LOCAL) < 0 ||
+        H5Lget_info(hdf5->file, path, &info, H5P_DEFAULT) < 0 ||
+        superblock_read(store, &superblock, &why) < 0 ||
+        dataset_header_read(store, &superblock, info.u.address, &header, &why) < 0)
+        return;
+    __atomic_add_fetch(&lies->sent, 1, __ATOMIC_RELAXED);
+    if (lies->freed)
+        (void)store_free(store, info.u.address, header.header->block[0].n);
+    if (lies->resized)
+        (void)dataset_header_set_dims(store, &superblock, info.u.address, 1,
+                                      (const uint64_t[]){N / 2}, &why);
+    if (lies->moved) {
+        header.layout.address = info.u.address;
+        (void)dataset_header_set_layout(store, &superblock, info.u.address, &header.layout, &why);
+    }
+    dataset_header_free(&header);
+}
+
+int __wrap_local_create_link(struct hdf5 *hdf5, const char *path, const struct sfs_link *link)
+{
+    int error = __real_local_create_link(hdf5, path, link);
+    if (!error)
+        spoil_header(hdf5);
+    return error;
+}
+
 int __wrap_local_type_of_message(const void *message, size_t n, void **type, size_t *type_n)
 {
     int error = 0;
@@ -362,7 +406,7 @@ static void make_file(void)
     free(strings);
 }
 
-static struct sfs_dataset *add_sparse(struct sfs_file *file, uint64_t fill)
+static struct sfs_dataset *add_sparse_at(struct sfs_file *file, const char *path, uint64_t fill)
 {
     struct sfs_dataset *dataset;
     struct sfs_dataset_create create = {
@@ -370,9 +414,14 @@ static struct sfs_dataset *add_sparse(struct sfs_file *file, uint64_t fill)
     void *type;
     assert_int_equal(sfs_type_encode("<u8", &type, &create.type.n), 0);
     create.type.bytes = type;
-    assert_int_equal(sfs_dataset_create(file, "/sparse", &create, &dataset), 0);
+    assert_int_equal(sfs_dataset_create(file, path, &create, &dataset), 0);
     free(type);
     return dataset;
+}
+
+static struct sfs_dataset *add_sparse(struct sfs_file *file, uint64_t fill)
+{
+    return add_sparse_at(file, "/sparse", fill);
 }
 
 static void make_sparse(uint64_t fill)
@@ -730,6 +779,62 @@ static void make_wide(void)
     assert_true(H5Fclose(file) >= 0);
 }
 
+static void write_eight(struct sfs_dataset *dataset, uint64_t start)
+{
+    const struct sfs_slab slab = {.rank = 1, .start = {start}, .count = {8}};
+    const uint64_t values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    assert_int_equal(sfs_write(dataset, &slab, values), 0);
+}
+
+static void check_sixteen(struct sfs_file *file, const char *name)
+{
+    struct sfs_dataset *dataset;
+    const struct sfs_slab slab = {.rank = 1, .count = {N}};
+    uint64_t defined;
+    assert_int_equal(open_dataset(file, name, &dataset), 0);
+    assert_int_equal(sfs_dataset_info(dataset)->dims[0], N);
+    assert_int_equal(sfs_count_defined(dataset, &slab, &defined), 0);
+    assert_int_equal(defined, 16);
+    sfs_dataset_close(dataset);
+}
+
+/* To count a link it may write the header of a sparse dataset: it does more, or to that of another. */
+static void test_headers_that_links_are_counted_in(void **state)
+{
+    (void)state;
+    static const struct lies all[] = {{0},
+                                      {.resized = "/sparse"},
+                                      {.moved = "/sparse"},
+                                      {.freed = "/sparse"},
+                                      {.resized = "/other"},
+                                      {.moved = "/other"},
+                                      {.freed = "/other"}};
+    for (size_t i = 0; i < COUNT(all); i++) {
+        char target[] = "/sparse";
+        const struct sfs_link link = {.type = SFS_LINK_HARD, .target = target};
+        struct sfs_file *file;
+        make_file();
+        assert_int_equal(sfs_open(PATH, &apart_to_write, &file), 0);
+        struct sfs_dataset *sparse = add_sparse(file, 0), *other = add_sparse_at(file, "/other", 0);
+        write_eight(sparse, 0);
+        write_eight(other, 0);
+        assert_int_equal(sfs_flush(file), 0);
+        *lies = all[i];
+        assert_int_equal(sfs_link_create(file, "/link", &link), i == 0 ? 0 : -EIO);
+        assert_true(i == 0 || lies->sent > 0);
+        *lies = (struct lies){0};
+        write_eight(sparse, 8);
+        write_eight(other, 8);
+        sfs_dataset_close(sparse);
+        sfs_dataset_close(other);
+        assert_int_equal(sfs_close(file), 0);
+        assert_int_equal(sfs_open(PATH, &apart, &file), 0);
+        check_sixteen(file, "sparse");
+        check_sixteen(file, "other");
+        sfs_close(file);
+    }
+}
+
 /* What is kept of a dataset is counted as it is; and no more is kept than an object header can have. */
 static void test_descriptions_without_an_end(void **state)
 {
@@ -940,6 +1045,7 @@ static int all_tests(void)
         cmocka_unit_test_setup_teardown(test_bases_of_another_size, begin, end_test),
         cmocka_unit_test_setup_teardown(test_lies_after_the_opening, begin, end_test),
         cmocka_unit_test_setup_teardown(test_new_datasets_that_are_others, begin, end_test),
+        cmocka_unit_test_setup_teardown(test_headers_that_links_are_counted_in, begin, end_test),
         cmocka_unit_test_setup_teardown(test_descriptions_without_an_end, begin, end_test),
         cmocka_unit_test_setup_teardown(test_any_answer_may_be_changed, begin, end_test),
         cmocka_unit_test_setup_teardown(test_any_answer_to_a_writer_may_be_changed, begin,

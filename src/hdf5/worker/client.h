@@ -77,6 +77,10 @@ bool client_is_lost(const struct client *client);
 /* What the next call has of bytes that are not sent to it; NULL: no more. */
 void client_set_payload(struct client *client, const void *bytes, size_t n);
 
+/* A header that the next call may write, whoever it belongs to (transaction_let_write); NULL: no more. */
+struct object_header;
+void client_let_write(struct client *client, const struct object_header *header);
+
 /* A file that the next calls copy from: it is read as others are, but neither opened nor closed
  * here, and what the worker makes of it is of no harm to what it knows of its own. A call has more
  * time the more bytes it moves, up to some times those of the source. moved: what was copied

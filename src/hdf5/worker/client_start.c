@@ -252,6 +252,12 @@ void client_set_payload(struct client *client, const void *bytes, size_t n)
     client->payload_n = bytes ? n : 0;
 }
 
+void client_let_write(struct client *client, const struct object_header *header)
+{
+    if (client->transaction)
+        transaction_let_write(client->transaction, header);
+}
+
 void client_set_source(struct client *client, struct store *source, const struct sfs_moved *moved,
                        size_t n)
 {

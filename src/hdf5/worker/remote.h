@@ -60,7 +60,8 @@ int remote_create_group(struct remote *remote, const char *path);
 int remote_remove_group(struct remote *remote, const char *path);
 int remote_reopen(struct remote *remote);
 int remote_unlink(struct remote *remote, const char *path);
-int remote_create_link(struct remote *remote, const char *path, const struct sfs_link *link);
+int remote_create_link(struct remote *remote, const char *path, const struct sfs_link *link,
+                       const struct object_header *counted);
 
 /* from: the file that attributes are of, instead of the one in create; NULL: of none. */
 int remote_create_dataset(struct remote *remote, const char *path, bool is_dense,

@@ -38,7 +38,8 @@ int remote_unlink(struct remote *remote, const char *path)
     return ask_at(remote, WORKER_UNLINK, path, &request);
 }
 
-int remote_create_link(struct remote *remote, const char *path, const struct sfs_link *link)
+int remote_create_link(struct remote *remote, const char *path, const struct sfs_link *link,
+                       const struct object_header *counted)
 {
     char no_name[] = "";
     struct sfs_link named = *link;
@@ -46,7 +47,14 @@ int remote_create_link(struct remote *remote, const char *path, const struct sfs
     named.name = no_name;
     request_at(&request, WORKER_CREATE_LINK, path);
     wire_link(&request, &named);
-    return ask_at(remote, WORKER_CREATE_LINK, path, &request);
+    remote_lock(remote);
+    client_let_write(remote->client, counted);
+    int error = remote_ask_locked(remote, WORKER_CREATE_LINK, remote_number(path, strlen(path)),
+                                  &request, NULL, NULL);
+    client_let_write(remote->client, NULL);
+    remote_unlock(remote);
+    wire_free(&request);
+    return error;
 }
 
 /* ---- With a source ---- */

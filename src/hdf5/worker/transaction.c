@@ -11,6 +11,7 @@
 #include "common/hash.h"
 #include "common/interrupt.h"
 #include "common/log.h"
+#include "format/object_header.h"
 #include "store/store.h"
 
 #define PAGE_BYTES  4096
@@ -42,9 +43,10 @@ struct ranges {
 
 struct transaction {
     struct store *store;
-    struct page *pages;             /* of this call */
-    struct page *taken;             /* of those before, which the store does not have yet */
-    struct ranges allocated, freed; /* in this call */
+    struct page *pages;                 /* of this call */
+    struct page *taken;                 /* of those before, which the store does not have yet */
+    struct ranges allocated, freed;     /* in this call */
+    const struct object_header *header; /* transaction_let_write */
     uint64_t grown, most_grown; /* bytes, in this call; UINT64_MAX: that was not asked for yet */
 };
 
@@ -181,6 +183,39 @@ static int check(const struct transaction *transaction, uint64_t address, uint64
     return error;
 }
 
+void transaction_let_write(struct transaction *transaction, const struct object_header *header)
+{
+    transaction->header = header;
+}
+
+/* Whether a byte lies in the header that may be written; *end, behind it, becomes where that changes
+ * first, if it does before. */
+static bool is_let(const struct transaction *transaction, uint64_t at, uint64_t *end)
+{
+    const struct object_header *header = transaction->header;
+    for (size_t i = 0; header && i < header->n_blocks; i++) {
+        uint64_t first = header->block[i].address, n = header->block[i].n;
+        if (at >= first && at - first < n) {
+            *end = *end - first < n ? *end : first + n;
+            return true;
+        }
+        if (first > at && first < *end)
+            *end = first;
+    }
+    return false;
+}
+
+static int check_write(const struct transaction *transaction, uint64_t address, uint64_t n)
+{
+    uint64_t end;
+    int error = 0;
+    if (!transaction->header || __builtin_add_overflow(address, n, &end))
+        return check(transaction, address, n);
+    for (uint64_t at = address, next = end; at < end && !error; at = next, next = end)
+        error = is_let(transaction, at, &next) ? 0 : check(transaction, at, next - at);
+    return error;
+}
+
 /* Into space of this call much may be written, and goes there at once: nothing leads there yet. */
 int transaction_write(struct transaction *transaction, uint64_t address, const void *bytes,
                       size_t n)
@@ -188,7 +223,7 @@ int transaction_write(struct transaction *transaction, uint64_t address, const v
     const char *from = bytes;
     if (n == 0)
         return 0;
-    int error = check(transaction, address, n);
+    int error = check_write(transaction, address, n);
     bool is_much = n >= LARGE_BYTES || HASH_COUNT(transaction->pages) > MOST_SMALL;
     if (!error && is_much && is_new(transaction, address, n)) {
         forget(transaction, address, n);
@@ -325,7 +360,7 @@ static int check_piece(struct transaction *transaction, uint64_t address,
                        const unsigned char *bytes, size_t n)
 {
     (void)bytes;
-    return check(transaction, address, n);
+    return check_write(transaction, address, n);
 }
 
 int transaction_check(struct transaction *transaction)

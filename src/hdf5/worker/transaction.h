@@ -2,7 +2,8 @@
  * call has succeeded, all of it after. Bytes are kept in memory, space that it gets is allocated
  * and given back if the call fails, space that it frees is freed at the end.
  *
- * It may write to and free what is lent to it (store.h), nothing else. Not for several threads. */
+ * It may write to and free what is lent to it (store.h), and write one header that it is let; nothing
+ * else. Not for several threads. */
 #ifndef SPARSEFS_HDF5_WORKER_TRANSACTION_H
 #define SPARSEFS_HDF5_WORKER_TRANSACTION_H
 
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct object_header;
 struct store;
 struct transaction;
 
@@ -25,6 +27,10 @@ int transaction_read(struct transaction *transaction, uint64_t address, void *bu
  * store, -ENOMEM and -EFBIG (too much in one call) the caller drops the transaction. */
 int transaction_write(struct transaction *transaction, uint64_t address, const void *bytes,
                       size_t n);
+
+/* From now on what is in these blocks may be written, too, though it is not lent; NULL: nothing. The header stays as
+ * long. */
+void transaction_let_write(struct transaction *transaction, const struct object_header *header);
 
 /* Errors of store_allocate; -ENOSPC: the file would grow in this call by more than its disk has room for. */
 int transaction_allocate(struct transaction *transaction, uint64_t n, uint64_t *address);
