@@ -268,6 +268,29 @@ def test_a_frame_that_is_written_again(tmp_path, mounts):
         assert os.stat(mount / "plain/frames/1.raw").st_blocks == 0
 
 
+def test_a_file_from_a_host_whose_clock_is_ahead(tmp_path, mounts):
+    """The kernel's pages are old for each state, also before our clock has come to the file's time."""
+    path = tmp_path / "a.h5"
+
+    def commit(value):
+        with h5py.File(path, "a") as file:
+            file.require_dataset("c", (4, 64, 64), "<i4")[...] = value
+        os.utime(path, (time.time() + 1000,) * 2)
+
+    def shown(name):
+        return set(np.fromfile(mount / "c" / name, "<i4").tolist())
+
+    commit(1)
+    mount = mounts(path, "follow=0.1")
+    assert shown("stack.raw") == shown("frames/1.raw") == {1}
+    for value in range(2, 5):
+        before = os.stat(mount / "c/stack.raw").st_mtime_ns
+        commit(value)
+        wait_for(lambda: shown("stack.raw") == {value}, 10)
+        assert shown("frames/1.raw") == {value}
+        assert os.stat(mount / "c/stack.raw").st_mtime_ns > before
+
+
 def test_a_mount_that_writes(tmp_path, mounts):
     """Frames come one by one from cp; some are written again while they are read."""
     path = make(tmp_path / "a.h5")

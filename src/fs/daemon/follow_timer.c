@@ -140,6 +140,27 @@ static bool is_later(const struct timespec *a, const struct timespec *b)
     return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
 }
 
+/* Sets *time to a nanosecond after another, if it is not later. */
+static void put_after(struct timespec *time, const struct timespec *other)
+{
+    if (is_later(time, other))
+        return;
+    *time = *other;
+    if (++time->tv_nsec == 1000000000) {
+        time->tv_sec++;
+        time->tv_nsec = 0;
+    }
+}
+
+/* Each state has a time of its own: the file may be from a host whose clock is ahead, and ours may be put back. */
+static void note_change(struct followed *file, const struct timespec *time)
+{
+    struct timespec before = file->changed;
+    clock_gettime(CLOCK_REALTIME, &file->changed);
+    put_after(&file->changed, &before);
+    put_after(&file->changed, time);
+}
+
 void follow_raise(struct follow *follow, struct sfs_file *file, struct timespec *time)
 {
     if (!follow || !file)
@@ -149,7 +170,7 @@ void follow_raise(struct follow *follow, struct sfs_file *file, struct timespec 
     uint64_t states = sfs_states(file);
     if (found && states != found->states) {
         found->states = states;
-        clock_gettime(CLOCK_REALTIME, &found->changed);
+        note_change(found, time);
     }
     if (found && is_later(&found->changed, time))
         *time = found->changed;

@@ -19,8 +19,8 @@ void follow_destroy(struct follow *follow); /* NULL is fine */
 /* How long the kernel may keep names, in seconds. */
 double follow_timeout(const struct follow *follow);
 
-/* Raises *time to when a change of the file was seen last. Any thread; NULL: nothing is followed.
- */
+/* Raises *time to when a change of the file was seen last, which is later for each state, and later than *time was
+ * then. Any thread; NULL: nothing is followed. */
 void follow_raise(struct follow *follow, struct sfs_file *file, struct timespec *time);
 
 /* A file is about to be closed. */
