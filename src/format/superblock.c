@@ -37,6 +37,11 @@ bool superblock_is_swmr(const unsigned char bytes[SUPERBLOCK_BYTES])
     return bytes[VERSION_AT] >= 3 && (bytes[FLAGS_AT] & SINGLE_WRITER_OPEN) != 0;
 }
 
+struct store_mark superblock_swmr_mark(const struct superblock *superblock)
+{
+    return (struct store_mark){superblock->address + FLAGS_AT, SINGLE_WRITER_OPEN};
+}
+
 uint64_t superblock_address(const struct superblock *superblock, struct cursor *cursor)
 {
     uint64_t address = cursor_all_ones(cursor, superblock->offset_size);

@@ -20,6 +20,12 @@ int superblock_is_marked(const unsigned char bytes[SUPERBLOCK_BYTES]);
 /* Whether such a mark is that of a single writer with multiple readers (libhdf5's SWMR). */
 bool superblock_is_swmr(const unsigned char bytes[SUPERBLOCK_BYTES]);
 
+struct superblock;
+struct store_mark;
+
+/* Where that is, and stays until the writer ends. */
+struct store_mark superblock_swmr_mark(const struct superblock *superblock);
+
 /* Addresses in a file count from the base address, behind what else stands in the file (a user
  * block). Those in the structs of this folder and of the
  * index have it added already: they are addresses of the store. */

@@ -38,7 +38,7 @@ int swmr_writer_look(struct store *store)
 {
     unsigned char bytes[SUPERBLOCK_BYTES];
     struct superblock superblock;
-    store_set_live(store, false);
+    store_set_live(store, NULL);
     int error = file_superblock(store, &superblock);
     if (!error)
         error = store_read(store, superblock.address, bytes, sizeof(bytes));
@@ -51,6 +51,7 @@ int swmr_writer_look(struct store *store)
         library_reason(NOT_SWMR);
         return -EBUSY;
     }
-    store_set_live(store, swmr);
+    const struct store_mark mark = superblock_swmr_mark(&superblock);
+    store_set_live(store, swmr ? &mark : NULL);
     return 0;
 }

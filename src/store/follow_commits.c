@@ -11,7 +11,8 @@
  * Bytes that were read are given out after a second look at the counter. Where there is none nobody
  * has the file open for writing, and its time of change stands for the counter; or a program that
  * is not ours has, which sees to its readers itself (libhdf5's SWMR): the file is live then, and
- * read as it is. */
+ * read as it is, as long as it has the mark of that when bytes were read: who opens it next may use
+ * their space again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -28,6 +29,8 @@
 #include "store/private.h"
 
 #define FUSE_SUPER_MAGIC 0x65735546 /* statfs(2) */
+
+#define LARGEST_FOLIO ((uint64_t)2 << 20) /* bytes of a file that the kernel keeps as one */
 
 #define MOST_TRIES  1000
 #define PAUSE_NANOS 200000
@@ -66,6 +69,21 @@ static int look(const struct store *store, struct follow_state *state)
     return 0;
 }
 
+/* Network file systems know by the look before this what they must read again; on FUSE the page is dropped, with what
+ * the kernel may keep with it. */
+static int check_mark(const struct store *store)
+{
+    unsigned char byte;
+    size_t done;
+    if (store->is_on_fuse)
+        (void)posix_fadvise(store->fd, (off_t)(store->live_mark.address & ~(LARGEST_FOLIO - 1)),
+                            LARGEST_FOLIO, POSIX_FADV_DONTNEED);
+    int error = io_read_at(store->fd, store->live_mark.address, &byte, 1, &done);
+    if (error)
+        return error;
+    return done == 1 && (byte & store->live_mark.bits) ? 0 : STORE_MOVED;
+}
+
 int follow_check(const struct store *store)
 {
     struct follow_state now;
@@ -76,8 +94,9 @@ int follow_check(const struct store *store)
     int error = look(store, &now);
     if (error)
         return error;
-    bool live = store->is_live && !now.number[0];
-    return live || is_same_state(&now, &store->state) ? 0 : STORE_MOVED;
+    if (store->is_live && !now.number[0])
+        return check_mark(store);
+    return is_same_state(&now, &store->state) ? 0 : STORE_MOVED;
 }
 
 int follow_read(struct store *store, uint64_t address, void *buffer, size_t n, struct why *why)
@@ -99,9 +118,11 @@ bool store_is_held_by_stranger(const struct store *store)
     return !store->state.number[0] && holder_find(&store->st, true, &holder);
 }
 
-void store_set_live(struct store *store, bool live)
+void store_set_live(struct store *store, const struct store_mark *mark)
 {
-    store->is_live = store->is_following && live;
+    store->is_live = store->is_following && mark;
+    if (store->is_live)
+        store->live_mark = *mark;
 }
 
 bool store_is_live(const struct store *store)
@@ -309,6 +330,7 @@ static int refresh(struct store *store, bool *moved)
         return error == STORE_MOVED ? -EBUSY : error;
     store->state = state;
     store->has_state = true;
+    store->is_live = store->is_live && check_mark(store) == 0;
     neighbour_forget(store);
     return 0;
 }

@@ -135,7 +135,8 @@ struct store {
     uint64_t deaf_until;        /* monotonic nanoseconds: followers are not waited for */
     /* Of a followed file; changed by store_refresh only, while no call reads: */
     bool is_following, is_live, is_gone, has_state;
-    uint64_t wanted_end; /* store_set_end */
+    struct store_mark live_mark; /* while is_live */
+    uint64_t wanted_end;         /* store_set_end */
     struct follow_state state;
     bool counter_is_refused;    /* by who follows, which was said */
     atomic_bool is_interrupted; /* waits for the writer are to end */

@@ -132,9 +132,16 @@ bool store_is_interrupted(const struct store *store);
 /* Invalidates the state: everything is STORE_MOVED until the next store_refresh. */
 void store_outdate(struct store *store);
 
+/* A byte of a file, some bits of which are set as long as something is so. */
+struct store_mark {
+    uint64_t address;
+    unsigned char bits;
+};
+
 /* Of a followed file: its writer is a foreign one in SWMR mode. There are no commits: the current
- * bytes are read, up to the current end of the file. */
-void store_set_live(struct store *store, bool live);
+ * bytes are read, up to the current end of the file, as long as it has the mark; without it,
+ * they are STORE_MOVED, and store_refresh finds it live no more. NULL: it is not live. */
+void store_set_live(struct store *store, const struct store_mark *mark);
 
 /* Of a followed file: whether another program than sparsefs on this host holds a writer's lock, by
  * /proc/locks; trying the lock could disturb others. */

@@ -647,6 +647,33 @@ def test_swmr_writer_that_ends(tmp_path, mounts, swmr):
     assert grown.returncode == 0, grown.stderr
 
 
+def test_space_that_is_used_again_after_a_swmr_writer(tmp_path, mounts):
+    """Chunks were located while it ran; an ordinary program has removed them before the next look."""
+    path = tmp_path / "swmr.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        dataset = file.create_dataset("d", (20, 64, 64), "<i4", maxshape=(None, 64, 64), chunks=(1, 64, 64))
+        file.swmr_mode = True
+        dataset[...] = 7
+        dataset.flush()
+        mount = mounts(path, "follow=100", expect_log=True)
+        assert set(np.fromfile(mount / "d/frames/0.raw", "<i4")) == {7}
+    with contextlib.ExitStack() as frames:
+        opened = [frames.enter_context(open(mount / f"d/frames/{number}.raw", "rb", 0)) for number in (1, 10, 19)]
+        with h5py.File(path, "r+", libver="latest") as file:
+            del file["d"]
+            file["first"] = "where the header of the other was"
+            file.create_dataset("e", data=np.full((40, 64, 64), 9, "<i4"), chunks=(1, 64, 64))
+            file.flush()
+            with pytest.raises(OSError) as refused:
+                opened[0].read(BYTES)
+            assert refused.value.errno == errno.EBUSY
+        for frame in opened:
+            with pytest.raises(OSError) as gone:
+                frame.read(BYTES)
+            assert gone.value.errno == errno.ESTALE
+    assert (mount / "e/frames/1.raw").read_bytes() == np.full((64, 64), 9, "<i4").tobytes()
+
+
 def test_chunks_that_become_more_than_a_number_can_say(tmp_path, mounts):
     """Those that were found before are not taken for others."""
     path, shape, far = tmp_path / "swmr.h5", (1 << 44, 4096, 1), (1 << 32) - 2

@@ -402,6 +402,44 @@ static void follower_is_told_of_what_is_gone(void **state)
     assert_int_equal(store_open_following("nothing", &store), -ENOENT);
 }
 
+static void put_byte(int fd, off_t at, unsigned char byte)
+{
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+}
+
+/* The file of a foreign writer is read as it is by now, until its mark has gone. */
+static void a_live_file_is_read_while_it_is_marked(void **state)
+{
+    (void)state;
+    const struct store_mark mark = {PAGE + 11, 4};
+    unsigned char byte;
+    struct store *store;
+    bool moved;
+    int fd = open("live", O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_int_equal(ftruncate(fd, 2 * PAGE), 0);
+    put_byte(fd, PAGE + 11, 5);
+    assert_int_equal(store_open_following("live", &store), 0);
+    store_set_live(store, &mark);
+    assert_true(store_is_live(store));
+    for (unsigned char i = 1; i < 4; i++) {
+        put_byte(fd, 3, i);
+        assert_int_equal(store_read(store, 3, &byte, 1), 0);
+        assert_int_equal(byte, i);
+    }
+    put_byte(fd, PAGE + 11, 1); /* another writer */
+    assert_int_equal(store_read(store, 3, &byte, 1), STORE_MOVED);
+    put_byte(fd, PAGE + 11, 4);
+    assert_int_equal(store_read(store, 3, &byte, 1), 0);
+    assert_int_equal(ftruncate(fd, PAGE), 0);
+    assert_int_equal(store_read(store, 3, &byte, 1), STORE_MOVED);
+    assert_int_equal(store_read(store, PAGE, &byte, 1), STORE_MOVED);
+    assert_int_equal(store_refresh(store, &moved), 0);
+    assert_true(moved && !store_is_live(store));
+    assert_int_equal(store_read(store, 3, &byte, 1), 0);
+    store_close(store);
+    close(fd);
+}
+
 #define PAUSES ((uint64_t)999 * 200000) /* nanoseconds, before it is given up */
 #define TRIES  50                       /* a busy machine makes one wait, too */
 
@@ -998,6 +1036,7 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(what_a_dead_writer_leaves_is_whole),
           cmocka_unit_test(a_follower_does_not_stop_the_writer),
           cmocka_unit_test(follower_is_told_of_what_is_gone),
+          cmocka_unit_test(a_live_file_is_read_while_it_is_marked),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
           cmocka_unit_test(attributes_are_copied_beside_a_writer),
           cmocka_unit_test(what_is_in_the_way_is_said_once),
