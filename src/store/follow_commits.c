@@ -32,6 +32,13 @@
 
 #define LARGEST_FOLIO ((uint64_t)2 << 20) /* bytes of a file that the kernel keeps as one */
 
+/* After a state was found for which no counter stands: when to take it again, in nanoseconds, as the file may have been
+ * changed once more at the time that it shows: of a tick of the kernel, or of one or two seconds. By then that is over,
+ * whatever clock the time is of. */
+static const uint64_t doubt_nanos[] = {20000000, 1200000000, 3000000000};
+
+#define N_DOUBTS (sizeof(doubt_nanos) / sizeof(*doubt_nanos))
+
 #define MOST_TRIES  1000
 #define PAUSE_NANOS 200000
 
@@ -285,12 +292,23 @@ static bool is_same_journal(const struct journal_state *a, const struct journal_
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
+/* How many of these times have come. */
+static unsigned doubts_by_now(const struct store *store)
+{
+    uint64_t age = clock_now() - store->found_at;
+    unsigned n = 0;
+    while (n < N_DOUBTS && age >= doubt_nanos[n])
+        n++;
+    return n;
+}
+
 /* Whether the state found last is still current. A journal that exists may have become complete
  * since; the state of a live file is never kept. */
 static bool is_unchanged(const struct store *store)
 {
     struct follow_state now;
     return store->has_state && !store->is_live && look(store, &now) == 0 &&
+           (now.number[0] || doubts_by_now(store) <= store->doubts) &&
            journal_look(store, &now.journal) == 0 && is_same_state(&now, &store->state) &&
            (!now.journal.exists || is_same_journal(&now.journal, &store->state.journal));
 }
@@ -319,6 +337,7 @@ static int refresh(struct store *store, bool *moved)
     if (error || (*moved = !is_unchanged(store)) == false)
         return error;
     struct follow_state state;
+    unsigned doubts = doubts_by_now(store);
     store->has_state = false;
     error = take_state_again(store, &state, take_state(store, &state));
     if (error == STORE_MOVED)
@@ -328,6 +347,10 @@ static int refresh(struct store *store, bool *moved)
                       "it belongs to another file, or this one was changed since");
     if (error)
         return error == STORE_MOVED ? -EBUSY : error;
+    bool is_same = is_same_state(&state, &store->state);
+    if (!is_same)
+        store->found_at = clock_now();
+    store->doubts = is_same ? doubts : 0;
     store->state = state;
     store->has_state = true;
     store->is_live = store->is_live && check_mark(store) == 0;

@@ -114,7 +114,8 @@ void store_set_end(struct store *store, uint64_t end);
 uint64_t store_end_wanted(const struct store *store); /* of any file; no less than store_size */
 
 /* Takes the last commit for what is read from now on; no call may be reading. *moved: it may be
- * another one than before. -ESTALE: the file is no longer at its path; -EBUSY: its writer commits
+ * another one than before, which it is said to be, too, some times in the seconds after a change where only
+ * the file's time of change tells. -ESTALE: the file is no longer at its path; -EBUSY: its writer commits
  * without a pause, or its journal belongs to another file. */
 int store_refresh(struct store *store, bool *moved);
 

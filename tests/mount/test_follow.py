@@ -291,6 +291,27 @@ def test_a_file_from_a_host_whose_clock_is_ahead(tmp_path, mounts):
         assert os.stat(mount / "c/stack.raw").st_mtime_ns > before
 
 
+def test_a_change_within_the_second_of_the_last(tmp_path, mounts):
+    """On file systems whose times have seconds only."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["c"] = np.full((4, 64, 64), 1, "<i4")
+        at = file["c"].id.get_offset()
+    second = (int(time.time()),) * 2
+    os.utime(path, second)
+    mount = mounts(path, "follow=0.1")
+
+    def shown():
+        return set(np.fromfile(mount / "c/stack.raw", "<i4").tolist())
+
+    assert shown() == {1}
+    with open(path, "r+b", buffering=0) as file:
+        file.seek(at)
+        file.write(np.full((4, 64, 64), 2, "<i4").tobytes())
+    os.utime(path, second)
+    wait_for(lambda: shown() == {2}, 10)
+
+
 def test_a_mount_that_writes(tmp_path, mounts):
     """Frames come one by one from cp; some are written again while they are read."""
     path = make(tmp_path / "a.h5")

@@ -108,6 +108,16 @@ static void look(void)
 
 #define WRAPPED __attribute__((visibility("default")))
 
+static uint64_t stopped_clock; /* 0: it runs */
+
+uint64_t __real_clock_now(void);
+uint64_t __wrap_clock_now(void);
+
+WRAPPED uint64_t __wrap_clock_now(void)
+{
+    return stopped_clock ? stopped_clock : __real_clock_now();
+}
+
 ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, off_t at);
 ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at);
 int __real_ftruncate64(int fd, off_t n);
@@ -436,6 +446,45 @@ static void a_live_file_is_read_while_it_is_marked(void **state)
     assert_int_equal(store_refresh(store, &moved), 0);
     assert_true(moved && !store_is_live(store));
     assert_int_equal(store_read(store, 3, &byte, 1), 0);
+    store_close(store);
+    close(fd);
+}
+
+static bool moves_after(struct store *store, unsigned millis)
+{
+    bool moved;
+    stopped_clock += (uint64_t)millis * 1000000;
+    assert_int_equal(store_refresh(store, &moved), 0);
+    return moved;
+}
+
+/* Where no counter is, and a change may have been made at the time that the file had before. */
+static void a_state_that_is_in_doubt_is_taken_again(void **state)
+{
+    (void)state;
+    struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    struct store *store;
+    int fd = open("doubt", O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_int_equal(ftruncate(fd, PAGE), 0);
+    stopped_clock = clock_now();
+    assert_int_equal(futimens(fd, times), 0);
+    assert_int_equal(store_open_following("doubt", &store), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_false(moves_after(store, 0));
+        assert_true(moves_after(store, 100));
+        assert_false(moves_after(store, 900));
+        assert_true(moves_after(store, 1000));
+        assert_false(moves_after(store, 500));
+        assert_true(moves_after(store, 1000));
+        assert_false(moves_after(store, 1000));
+        assert_false(moves_after(store, 100000));
+        times[1].tv_nsec++;
+        assert_int_equal(futimens(fd, times), 0);
+        assert_true(moves_after(store, 0));
+    }
+    assert_true(moves_after(store, 10000)); /* once for all times that have come */
+    assert_false(moves_after(store, 0));
+    stopped_clock = 0;
     store_close(store);
     close(fd);
 }
@@ -1037,6 +1086,7 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(a_follower_does_not_stop_the_writer),
           cmocka_unit_test(follower_is_told_of_what_is_gone),
           cmocka_unit_test(a_live_file_is_read_while_it_is_marked),
+          cmocka_unit_test(a_state_that_is_in_doubt_is_taken_again),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
           cmocka_unit_test(attributes_are_copied_beside_a_writer),
           cmocka_unit_test(what_is_in_the_way_is_said_once),
