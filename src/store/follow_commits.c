@@ -173,6 +173,11 @@ void store_release(struct store *store)
     pthread_mutex_unlock(&store->hold_lock);
 }
 
+unsigned store_states_found(const struct store *store)
+{
+    return store->n_found;
+}
+
 void store_outdate(struct store *store)
 {
     store->has_state = false;
@@ -348,8 +353,10 @@ static int refresh(struct store *store, bool *moved)
     if (error)
         return error == STORE_MOVED ? -EBUSY : error;
     bool is_same = is_same_state(&state, &store->state);
-    if (!is_same)
+    if (!is_same) {
         store->found_at = clock_now();
+        store->n_found++;
+    }
     store->doubts = is_same ? doubts : 0;
     store->state = state;
     store->has_state = true;

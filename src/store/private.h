@@ -138,6 +138,7 @@ struct store {
     struct store_mark live_mark; /* while is_live */
     uint64_t wanted_end;         /* store_set_end */
     struct follow_state state;
+    unsigned n_found;           /* store_states_found */
     uint64_t found_at;          /* when that was found first: monotonic nanoseconds, */
     unsigned doubts;            /* and how often it was taken again since as it was in doubt */
     bool counter_is_refused;    /* by who follows, which was said */

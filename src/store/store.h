@@ -119,6 +119,9 @@ uint64_t store_end_wanted(const struct store *store); /* of any file; no less th
  * without a pause, or its journal belongs to another file. */
 int store_refresh(struct store *store, bool *moved);
 
+/* How many states that has found: only those that differ from the one before. 0: the file is not followed. */
+unsigned store_states_found(const struct store *store);
+
 /* Between these two calls the writer, if it is a sparsefs, delays its next commit by at most 50 ms:
  * for a follower that is outrun by frequent commits. They nest. */
 #define STORE_FREE_TRIES 4 /* number of tries after which to call it */

@@ -1475,6 +1475,44 @@ static void test_few_objects_that_have_ended_one_are_known(void **state)
     store_close(store);
 }
 
+static void strike_out(struct client *client, uint64_t object)
+{
+    for (int i = 0; i < CLIENT_MOST_STRIKES; i++)
+        client_strike(client, object);
+    assert_true(client_refuses(client, object));
+}
+
+/* A stall may pass: each commit has its own tries, but not each look at a file that is as it was. */
+static void test_what_has_ended_one_is_asked_about_in_the_next_state(void **state)
+{
+    (void)state;
+    struct store *store;
+    struct client *client;
+    struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    char path[PATH_MAX + 32];
+    uint64_t root;
+    bool moved;
+    make_named();
+    snprintf(path, sizeof(path), "%s/named0", folder);
+    assert_int_equal(store_open_following(path, &store), 0);
+    assert_int_equal(client_create(store, PATIENT, &client), 0);
+    for (int i = 0; i < 3; i++) {
+        strike_out(client, SOUND);
+        store_outdate(store);
+        assert_int_equal(store_refresh(store, &moved), 0);
+        assert_true(moved);
+        assert_int_equal(client_renew(client, &root), 0);
+        assert_true(client_refuses(client, SOUND));
+        times[1].tv_sec++;
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+        assert_int_equal(store_refresh(store, &moved), 0);
+        assert_int_equal(client_renew(client, &root), 0);
+        assert_false(client_is_struck(client, SOUND));
+    }
+    client_destroy(client);
+    store_close(store);
+}
+
 static void test_a_file_that_is_found_again_is_open(void **state)
 {
     (void)state;
@@ -2367,6 +2405,7 @@ static int all_tests(void)
         cmocka_unit_test(test_lies_are_refused),
         cmocka_unit_test(test_a_log_is_not_flooded),
         cmocka_unit_test(test_few_objects_that_have_ended_one_are_known),
+        cmocka_unit_test(test_what_has_ended_one_is_asked_about_in_the_next_state),
         cmocka_unit_test(test_a_file_that_is_found_again_is_open),
         cmocka_unit_test(test_descriptors_are_left),
         cmocka_unit_test(test_those_not_asked_for_longest_are_ended),

@@ -58,6 +58,7 @@ struct client {
     struct copied_paths paths;               /* of what was copied from it */
     uint64_t moved_most;                     /* bytes that still give a call more time */
     struct strike *strikes;
+    unsigned struck_in; /* of a followed file: the state that they are of (store_states_found) */
     struct wire in, out;
     size_t large; /* bytes that were taken for what is in `in` (large_messages.h) */
     /* Of a call whose reply was not waited for: */
@@ -143,6 +144,8 @@ bool client_bury(struct client *client, enum worker_call call, uint64_t object, 
 /* Notes that an object has ended a worker; without memory it is not counted. Of too many, that which was first to end
  * one may end others again. */
 void client_strike(struct client *client, uint64_t object);
+
+void client_forget_strikes(struct client *client);
 
 /* Whether it has done so too often to be asked about; then hdf5_error() says how it ended last. */
 bool client_refuses(const struct client *client, uint64_t object);

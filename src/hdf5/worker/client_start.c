@@ -23,6 +23,7 @@ int client_create(struct store *store, uint64_t timeout, struct client **out)
         return -ENOMEM;
     pthread_mutex_init(&client->lock, NULL);
     client->store = store;
+    client->struck_in = store ? store_states_found(store) : 0;
     client->timeout = timeout;
     client->socket = -1;
     int error =
@@ -69,14 +70,10 @@ void client_destroy(struct client *client)
 {
     if (!client)
         return;
-    struct strike *strike, *next;
     client_lock(client); /* another thread may be ending its worker */
     client_end_worker(client);
     client_unlock(client);
-    HASH_ITER (hh, client->strikes, strike, next) {
-        HASH_DEL(client->strikes, strike);
-        free(strike);
-    }
+    client_forget_strikes(client);
     transaction_destroy(client->transaction);
     wire_free(&client->in); /* a large one is forgotten already */
     wire_free(&client->out);
@@ -168,9 +165,20 @@ int client_start(struct client *client, uint64_t *root)
     return error != -EPIPE ? error : client->is_killed ? -ECHILD : -EIO;
 }
 
+/* What has ended a worker may be read in another state. */
+static void begin_state(struct client *client)
+{
+    unsigned found = store_states_found(client->store);
+    if (client->struck_in == found)
+        return;
+    client->struck_in = found;
+    client_forget_strikes(client);
+}
+
 int client_renew(struct client *client, uint64_t *root)
 {
     collect_owed(client);
+    begin_state(client);
     int error = client->socket >= 0 ? open_file(client, WORKER_RENEW) : -EPIPE;
     if (error == -EPIPE)
         error = client_start(client, root);

@@ -46,6 +46,15 @@ void client_strike(struct client *client, uint64_t object)
     memcpy(strike->last, client->last_end, sizeof(strike->last));
 }
 
+void client_forget_strikes(struct client *client)
+{
+    struct strike *strike, *next;
+    HASH_ITER (hh, client->strikes, strike, next) {
+        HASH_DEL(client->strikes, strike);
+        free(strike);
+    }
+}
+
 bool client_refuses(const struct client *client, uint64_t object)
 {
     const struct strike *strike = strikes_of(client, object);
