@@ -242,7 +242,7 @@ def test_readers_that_keep_a_file_open(tmp_path, mounts, grow):
 
 
 def test_a_frame_that_is_written_again(tmp_path, mounts):
-    """A file that stays open, a mapping of it, and the selection show the new content."""
+    """A file that stays open, a mapping of it after a stat, and the selection show the new content."""
     path = make(tmp_path / "a.h5")
     subprocess.run([GROW, path, "3"], check=True, capture_output=True)
     writer = mounts(path, "rw,commit_interval=0", log="warning")
@@ -257,8 +257,13 @@ def test_a_frame_that_is_written_again(tmp_path, mounts):
                 file.write(content)
                 assert os.pread(frame.fileno(), BYTES, 0) != content, "not committed"
                 os.fsync(file.fileno())
-            wait_for(lambda: os.pread(frame.fileno(), BYTES, 0) == content)
+            wait_for(lambda: (mount / "plain/raw/000001.raw").read_bytes() == content)
+            if generation % 2:
+                os.stat(mount / "plain/frames/1.raw")
+            else:
+                os.fstat(frame.fileno())
             assert mapped.tobytes() == content
+            assert os.pread(frame.fileno(), BYTES, 0) == content
         with open(writer / "plain/frames/1.raw", "r+b", buffering=0) as file:
             file.truncate(0)
             os.fsync(file.fileno())
