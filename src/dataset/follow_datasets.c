@@ -89,9 +89,11 @@ static int renew_sparse(struct sfs_dataset *dataset)
 
 static int renew_dense(struct sfs_dataset *dataset)
 {
-    uint64_t dims[SFS_MAX_RANK], address;
-    int error = hdf5_dataset_renew(dataset->file->hdf5, dataset->address, dataset->info.rank, dims,
-                                   &address);
+    struct hdf5_renewed renewed;
+    int error =
+        hdf5_dataset_renew(dataset->file->hdf5, dataset->address, dataset->info.rank, &renewed);
+    if (!error && renewed.form != hdf5_form(&dataset->info, &dataset->storage))
+        error = -ESTALE;
     if (error == -ESTALE || error == -EIO) {
         set_gone(dataset, error == -EIO ? hdf5_error() : "it is another object now");
         return 0;
@@ -99,8 +101,8 @@ static int renew_dense(struct sfs_dataset *dataset)
     if (error)
         return error;
     dataset->layout.is_gone = false;
-    dataset->layout.data_address = address;
-    follow_take_dims(dataset, dims);
+    dataset->layout.data_address = renewed.data_address;
+    follow_take_dims(dataset, renewed.dims);
     return 0;
 }
 

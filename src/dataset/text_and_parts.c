@@ -93,11 +93,11 @@ static int own_text(struct sfs_dataset *dataset, size_t limit, char **text, size
     return write_all(&writing, limit, text, n);
 }
 
-/* Whether what libhdf5 is to read of other files is there: n elements from the first-th on. */
+/* Whether the dataset, and what libhdf5 is to read of other files, is there: n elements from the first-th on. */
 static int check_sources(struct sfs_dataset *dataset, uint64_t first, uint64_t n)
 {
     struct box all = {.rank = dataset->info.rank}, box;
-    int error = left_check(dataset);
+    int error = dataset->layout.is_gone ? -ESTALE : left_check(dataset);
     if (!dataset->virtual)
         return error;
     memcpy(all.count, dataset->info.dims, sizeof(all.count));

@@ -61,48 +61,6 @@ int dataset_check_readable(const struct open_dataset *dataset)
     return 0;
 }
 
-static uint64_t number_further(uint64_t number, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        number = (number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
-    return number;
-}
-
-static uint64_t number_filters(uint64_t number, hid_t dcpl)
-{
-    int n = H5Pget_nfilters(dcpl);
-    for (int i = 0; i < n; i++) {
-        unsigned flags = 0, values[64] = {0};
-        size_t n_values = sizeof(values) / sizeof(*values);
-        int id = H5Pget_filter2(dcpl, (unsigned)i, &flags, &n_values, values, 0, NULL, NULL);
-        number = number_further(number, &id, sizeof(id));
-        number = number_further(number, &n_values, sizeof(n_values));
-        number = number_further(number, values, sizeof(values));
-    }
-    return number;
-}
-
-/* Of what of a dataset decides where its elements are, and how they are stored: whoever has it open keeps to that.
- * Chunks can become more. */
-static uint64_t form_of(const struct open_dataset *dataset)
-{
-    hsize_t dims[SFS_MAX_RANK] = {0};
-    hid_t dcpl = H5Dget_create_plist(dataset->id);
-    H5D_layout_t layout = dcpl < 0 ? H5D_LAYOUT_ERROR : H5Pget_layout(dcpl);
-    if (layout == H5D_CHUNKED)
-        (void)H5Pget_chunk(dcpl, SFS_MAX_RANK, dims);
-    else if (layout == H5D_CONTIGUOUS && !dataset->is_external)
-        (void)H5Sget_simple_extent_dims(dataset->space, dims, NULL);
-    uint64_t number = number_further(0xcbf29ce484222325, &layout, sizeof(layout));
-    number = number_further(number, dims, sizeof(dims));
-    if (dcpl >= 0) {
-        number = number_filters(number, dcpl);
-        H5Pclose(dcpl);
-    }
-    H5Eclear2(H5E_DEFAULT);
-    return number;
-}
-
 static int open_ids(struct hdf5 *hdf5, struct open_dataset *dataset)
 {
     if (dataset->path)
@@ -154,7 +112,6 @@ int dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *i
     dataset->id = dataset->type = dataset->space = H5I_INVALID_HID;
     int error = open_ids(hdf5, dataset);
     dataset->size = error ? 0 : H5Tget_size(dataset->type);
-    dataset->form = !error && store_is_following(hdf5->store) ? form_of(dataset) : 0;
     if (!error && info)
         error = describe_dataset(dataset, info, storage);
     if (!error) {
@@ -275,25 +232,26 @@ int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, s
     return library_leave_with(error);
 }
 
-/* Users of the open dataset rely on the size of its elements, and on where they are: these must not change. */
-static bool is_as_before(const struct open_dataset *dataset, int rank)
+static int renew_dataset(struct open_dataset *dataset, int rank, struct hdf5_renewed *renewed)
 {
-    return dataset->id >= 0 && dataset->rank == rank &&
-           H5Tget_size(dataset->type) == dataset->size && form_of(dataset) == dataset->form;
+    struct sfs_dataset_info info = {0};
+    struct hdf5_storage storage = {0};
+    if (dataset->id < 0 || dataset->rank != rank)
+        return -ESTALE;
+    int error = describe_dataset(dataset, &info, &storage);
+    if (!error) {
+        memcpy(renewed->dims, info.dims, sizeof(renewed->dims));
+        renewed->data_address = info.layout == SFS_CONTIGUOUS ? storage.address : UINT64_MAX;
+        renewed->form = hdf5_form(&info, &storage);
+    }
+    hdf5_info_free(&info);
+    hdf5_segments_free(storage.n_segments, storage.segments);
+    return error;
 }
 
-int local_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
-                        uint64_t *data)
+int local_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, struct hdf5_renewed *renewed)
 {
-    hsize_t found[SFS_MAX_RANK];
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
-    int error = !dataset ? -EBADF : is_as_before(dataset, rank) ? 0 : -ESTALE;
-    if (!error && H5Sget_simple_extent_dims(dataset->space, found, NULL) < 0)
-        error = library_failed(-EIO);
-    for (int i = 0; i < rank && !error; i++)
-        dims[i] = found[i];
-    if (!error)
-        *data = dataset_data_address(dataset->id);
-    return library_leave_with(error);
+    return library_leave_with(dataset ? renew_dataset(dataset, rank, renewed) : -EBADF);
 }

@@ -100,6 +100,81 @@ size_t hdf5_info_bytes(const struct sfs_dataset_info *info)
     return n + filters_bytes(info->n_heap_filters, info->heap_filters);
 }
 
+/* ---- What stays the same ---- */
+
+/* FNV-1a */
+static void number_bytes(uint64_t *number, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        *number = (*number ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
+}
+
+static void number_uint(uint64_t *number, uint64_t value)
+{
+    number_bytes(number, &value, sizeof(value));
+}
+
+/* The axes of which the dims cannot change: without chunks none, but in other files the first one. */
+static int first_fixed(const struct sfs_dataset_info *info)
+{
+    return info->layout == SFS_CONTIGUOUS                   ? 0
+           : info->layout == SFS_EXTERNAL && info->rank > 0 ? 1
+                                                            : info->rank;
+}
+
+static void number_space(uint64_t *number, const struct sfs_dataset_info *info)
+{
+    number_uint(number, info->space);
+    number_uint(number, (uint64_t)info->rank);
+    for (int i = 0; i < info->rank; i++)
+        number_uint(number, info->max_dims[i]);
+    for (int i = first_fixed(info); i < info->rank; i++)
+        number_uint(number, info->dims[i]);
+}
+
+static void number_filters(uint64_t *number, const struct sfs_dataset_info *info)
+{
+    number_uint(number, info->n_filters);
+    for (size_t i = 0; i < info->n_filters; i++) {
+        const struct sfs_filter *filter = &info->filters[i];
+        number_uint(number, (uint64_t)filter->id);
+        number_uint(number, filter->n_values);
+        number_bytes(number, filter->values, filter->n_values * sizeof(*filter->values));
+    }
+}
+
+static void number_storage(uint64_t *number, const struct sfs_dataset_info *info,
+                           const struct hdf5_storage *storage)
+{
+    number_uint(number, info->layout);
+    for (int i = 0; info->layout == SFS_CHUNKED && i < info->rank; i++)
+        number_uint(number, info->chunk_dims[i]);
+    number_uint(number, storage->in_array);
+    number_uint(number, storage->unfiltered_edges);
+    for (size_t i = 0; i < storage->n_segments; i++) {
+        const struct hdf5_segment *segment = &storage->segments[i];
+        number_bytes(number, segment->name, strlen(segment->name) + 1);
+        number_uint(number, segment->offset);
+        number_uint(number, segment->size);
+    }
+}
+
+uint64_t hdf5_form(const struct sfs_dataset_info *info, const struct hdf5_storage *storage)
+{
+    uint64_t number = 0xcbf29ce484222325;
+    number_space(&number, info);
+    number_uint(&number, info->encoded_type.n);
+    number_bytes(&number, info->encoded_type.bytes, info->encoded_type.n);
+    number_uint(&number, info->fill_is_zero);
+    if (info->fill && !info->fill_is_zero)
+        number_bytes(&number, info->fill, info->type.size);
+    number_filters(&number, info);
+    number_storage(&number, info, storage);
+    return number;
+}
+
+/* ---- */
+
 static int describe_space(hid_t space, struct sfs_dataset_info *info)
 {
     hsize_t dims[SFS_MAX_RANK], max_dims[SFS_MAX_RANK];

@@ -181,10 +181,17 @@ struct hdf5_mappings {
 int hdf5_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings);
 void hdf5_mappings_free(struct hdf5_mappings *mappings);
 
-/* What of an open dataset can have changed by others: its dims, and where its bytes are. -ESTALE:
- * it has another rank, elements of another size, is stored in another way, or is none now. */
-int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
-                       uint64_t *data_address);
+/* Stands for what stays the same as long as it is the same dataset, and is relied on while it is open: what
+ * its elements are, and how and where they are stored. Chunks can become more, and a contiguous one get its place. */
+uint64_t hdf5_form(const struct sfs_dataset_info *info, const struct hdf5_storage *storage);
+
+/* What is now where an open dataset of this rank is, or was: if it has that form, the same. -ESTALE: it has
+ * another rank, or is none. */
+struct hdf5_renewed {
+    uint64_t dims[SFS_MAX_RANK], form;
+    uint64_t data_address; /* as in hdf5_storage */
+};
+int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, struct hdf5_renewed *renewed);
 void hdf5_info_free(struct sfs_dataset_info *info);
 
 /* Bytes of memory of all that info points to: type, encoded type, fill value and its JSON, filters. */

@@ -38,8 +38,8 @@ void local_dataset_close(struct hdf5 *hdf5, uint64_t address);
 int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes);
 
 /* -EBADF also: it is not open. */
-int local_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
-                        uint64_t *data_address);
+int local_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank,
+                        struct hdf5_renewed *renewed);
 int local_mappings(struct hdf5 *hdf5, uint64_t address, struct hdf5_mappings *mappings);
 int local_locate(struct hdf5 *hdf5, uint64_t dataset, const uint64_t *start,
                  struct hdf5_chunk *chunk);

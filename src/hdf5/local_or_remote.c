@@ -325,11 +325,10 @@ void hdf5_dataset_close(struct hdf5 *hdf5, uint64_t address)
         local_dataset_close(hdf5, address);
 }
 
-int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, uint64_t *dims,
-                       uint64_t *data_address)
+int hdf5_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, struct hdf5_renewed *renewed)
 {
-    int error = hdf5->remote ? remote_dataset_renew(hdf5->remote, address, rank, dims, data_address)
-                             : local_dataset_renew(hdf5, address, rank, dims, data_address);
+    int error = hdf5->remote ? remote_dataset_renew(hdf5->remote, address, rank, renewed)
+                             : local_dataset_renew(hdf5, address, rank, renewed);
     return error == -EBADF ? -ESTALE : error;
 }
 

@@ -19,7 +19,6 @@ struct open_dataset {
     hid_t space;
     int rank;
     size_t size;         /* bytes of an element, as it was opened first */
-    uint64_t form;       /* of a followed file, as it was then: how it is stored, as a number */
     bool is_external;    /* its bytes are in other files */
     char *path;          /* of a virtual one whose sources have chunk caches; or NULL */
     size_t source_bytes; /* each source's */

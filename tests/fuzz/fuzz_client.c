@@ -227,7 +227,7 @@ static void put_result(struct wire *wire, uint64_t call, struct cursor *request)
         put_place(wire, request);
         break;
     case WORKER_DATASET_RENEW:
-        wire_uints(wire, (uint64_t[]){60, 7, UINT64_MAX}, 3);
+        wire_uints(wire, (uint64_t[]){60, 7, 11, UINT64_MAX}, 4);
         break;
     case WORKER_MAPPINGS:
         put_mappings(wire);
@@ -594,14 +594,14 @@ static int place(struct tried *tried, uint64_t object, const struct sfs_dataset_
 static int resize(struct tried *tried, uint64_t object, struct sfs_dataset_info *info,
                   bool is_write)
 {
-    uint64_t dims[SFS_MAX_RANK], data;
-    memcpy(dims, info->dims, sizeof(dims));
+    struct hdf5_renewed renewed;
+    memcpy(renewed.dims, info->dims, sizeof(renewed.dims));
     if (is_write && info->rank > 0)
-        dims[0] = peer_byte();
-    int error = is_write ? remote_set_extent(tried->remote, object, dims)
-                         : remote_dataset_renew(tried->remote, object, info->rank, dims, &data);
+        renewed.dims[0] = peer_byte();
+    int error = is_write ? remote_set_extent(tried->remote, object, renewed.dims)
+                         : remote_dataset_renew(tried->remote, object, info->rank, &renewed);
     if (!error)
-        memcpy(info->dims, dims, sizeof(dims));
+        memcpy(info->dims, renewed.dims, sizeof(renewed.dims));
     return error;
 }
 

@@ -24,6 +24,7 @@ import pytest
 
 import silent_fuse
 from conftest import BUILD, START_SECONDS, is_mounted
+from test_worker import workers
 
 GROW = BUILD / "tests/mount/grow"
 SPARSECTL = BUILD / "sparsectl"
@@ -803,6 +804,150 @@ def test_a_dataset_that_becomes_another_one(tmp_path, mounts, dims, before, afte
         for number in range(dims[0]):
             with contextlib.suppress(OSError):
                 assert (mount / f"d/frames/{number}.raw").read_bytes() == (data[number] + 1).tobytes()
+
+
+FRAMES = np.arange(512).reshape(8, 8, 8)
+
+
+def external(name):
+    return {"external": [(name, 0, 4096)], "data": None, "shape": (8, 8, 8)}
+
+
+REPLACED = {  # how the dataset is made, before and after
+    "datatype": ({"dtype": "<i4"}, {"dtype": "<f4"}),
+    "byte order": ({"dtype": "<i4", "chunks": (1, 8, 8)}, {"dtype": ">i4", "chunks": (1, 8, 8)}),
+    "fill value": ({"dtype": "<i4", "chunks": (1, 8, 8), "data": None, "shape": (8, 8, 8), "fillvalue": 5},
+                   {"dtype": "<i4", "chunks": (1, 8, 8), "data": None, "shape": (8, 8, 8), "fillvalue": 9}),
+    "strings": ({"dtype": h5py.string_dtype(), "data": FRAMES.astype(str).astype("S")}, {"dtype": "V16", "data": None,
+                "shape": (8, 8, 8)}),
+    "files": ({"dtype": "<i4", **external("a.raw")}, {"dtype": "<i4", **external("b.raw")}),
+    "space": ({"data": h5py.Empty("<i4")}, {"data": 7, "dtype": "<i4"}),
+    "most": ({"dtype": "<i4", "chunks": (1, 8, 8), "maxshape": (None, 8, 8)},
+             {"dtype": "<i4", "chunks": (1, 8, 8), "maxshape": (None, 8, None)})}
+
+
+def create(file, how):
+    file.create_dataset("d", **{"data": FRAMES, **how})
+    file.flush()
+    return h5py.h5o.get_info(file["d"].id).addr
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_a_dataset_that_another_one_replaces(tmp_path, mounts, kind):
+    """At the same address: what is open is not read as if it were the one before."""
+    before, after = REPLACED[kind]
+    for name in "ab":
+        (tmp_path / f"{name}.raw").write_bytes((FRAMES + ord(name)).astype("<i4").tobytes())
+        (tmp_path / f"{name}.raw").chmod(0o644)
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        address = create(file, before)
+    mount = mounts(path, "follow=0.1", expect_log=True)
+    shown = next(name for name in ("stack.raw", "value.txt", "values/0.txt") if (mount / "d" / name).exists())
+    assert (mount / "d" / shown).read_bytes() or kind == "space"
+    with open(mount / "d" / shown, "rb", buffering=0) as held:
+        with h5py.File(path, "r+") as file:
+            del file["d"]
+            assert create(file, after) == address
+        wait_for(lambda: "cannot be followed any more" in mount.log())
+        if kind == "space":  # the empty text stays for who has it open
+            return
+        with pytest.raises(OSError, match="Stale"):
+            os.pread(held.fileno(), 1 << 20, 0)
+            (mount / "d" / shown).read_bytes()
+
+
+def make_external(file, name, dims, most):
+    dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    dcpl.set_external(b"a.raw", 0, 1 << 12)
+    h5py.h5d.create(file.id, name, h5py.h5t.STD_I32LE, h5py.h5s.create_simple(most, most), dcpl)
+    file[name].id.set_extent(dims)
+
+
+def set_dims(path, name, dims):
+    with h5py.File(path, "r+") as file:
+        file[name].id.set_extent(dims)
+
+
+def test_other_rows_of_external_data(tmp_path, mounts):
+    data = np.arange(800, dtype="<i4")
+    data.tofile(tmp_path / "a.raw")
+    (tmp_path / "a.raw").chmod(0o644)
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        make_external(file, b"d", (40, 10), (40, 20))
+    mount = mounts(path, "follow=0.1", expect_log=True)
+    with open(mount / "d/stack.raw", "rb", buffering=0) as held:
+        assert held.read(1600) == data[:400].tobytes()
+        set_dims(path, "d", (40, 20))
+        wait_for(lambda: "cannot be followed any more" in mount.log())
+        with pytest.raises(OSError, match="Stale"):
+            os.pread(held.fileno(), 1600, 0)
+
+
+def make_kinds(path):
+    """Datasets of many kinds; those of them that can grow."""
+    (path.parent / "a.raw").write_bytes(bytes(1 << 16))
+    compound = np.dtype([("a", "<i2"), ("b", ">f8", (2,)), ("c", "S3")], align=True)
+    with h5py.File(path, "w") as file:
+        file["type"], file["record"] = np.dtype("<i4"), compound
+        more = {"maxshape": (None, 4, 4), "chunks": (1, 4, 4), "shape": (3, 4, 4)}
+        grow = {
+            "plain": {"dtype": "<u2"}, "committed": {"dtype": file["type"]}, "records": {"dtype": file["record"]},
+            "compound": {"dtype": compound}, "enum": {"dtype": h5py.enum_dtype({"a": 1, "b": 2}, "<i2")},
+            "boolean": {"dtype": bool}, "strings": {"dtype": h5py.string_dtype()}, "complex": {"dtype": "<c8"},
+            "sequences": {"dtype": h5py.vlen_dtype("<f4")}, "references": {"dtype": h5py.ref_dtype},
+            "filled": {"dtype": "<i4", "fillvalue": 7}, "packed": {"dtype": "<i4", "compression": "gzip",
+                                                                   "shuffle": True, "fletcher32": True},
+            "scaled": {"dtype": "<i4", "scaleoffset": 4}}
+        for name, how in grow.items():
+            file.create_dataset(name, **more, **how)
+        file.create_dataset("contiguous", data=np.zeros((3, 4, 4), "<i4"))
+        file.create_dataset("late", shape=(3, 4, 4), dtype="<i4")
+        file.create_dataset("scalar", data=3)
+        file.create_dataset("word", data="abc")
+        file.create_dataset("null", data=h5py.Empty("<i4"))
+        make_external(file, b"external", (3, 4, 4), (64, 4, 4))
+        layout = h5py.VirtualLayout((3, 4, 4), "<u2")
+        layout[...] = h5py.VirtualSource(file["plain"])[:3]
+        file.create_virtual_dataset("virtual", layout)
+        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        dcpl.set_layout(h5py.h5d.COMPACT)
+        h5py.h5d.create(file.id, b"compact", h5py.h5t.STD_I32LE, h5py.h5s.create_simple((3, 4, 4)), dcpl)
+        return [*grow, "external"], sorted(name for name in file if isinstance(file[name], h5py.Dataset))
+
+
+def dims_of(mount, name):
+    return json.loads((mount / name / "dataset.json").read_text())["dims"]
+
+
+@pytest.mark.parametrize("version", ["earliest", "latest"])
+def test_datasets_of_all_kinds_stay_the_same(tmp_path, mounts, version):
+    """Whatever is committed, and whoever libhdf5's process is, they are not taken for others."""
+    path = tmp_path / "a.h5"
+    grow, names = make_kinds(path)
+    mount = mounts(path, "follow=0.1", expect_log=True)
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(open(mount / name / "dataset.json"))
+            shown = next(s for s in ("stack.raw", "value.txt", "values") if (mount / name / s).exists())
+            if shown != "values":
+                stack.enter_context(open(mount / name / shown, "rb")).read(1)
+        for n in range(4, 8):
+            with h5py.File(path, "r+", libver=version) as file:
+                for name in grow:
+                    file[name].id.set_extent((n if n < 7 else 2, 4, 4))
+                file["late"][:] = n
+                file["type"].attrs["n"] = n
+                file["new%d" % n] = n
+            wait_for(lambda n=n: (mount / f"new{n}").is_dir())
+            wait_for(lambda n=n: dims_of(mount, "scaled")[0] == (n if n < 7 else 2))
+            if n == 5:
+                for pid in workers(mount):
+                    os.kill(pid, 9)
+        for name in grow:
+            assert dims_of(mount, name)[0] == 2
+    assert "followed" not in mount.log(), mount.log()
 
 
 def is_readable(path):

@@ -26,8 +26,8 @@ int remote_attributes(struct remote *remote, uint64_t address, struct sfs_attrib
 int remote_dataset_open(struct remote *remote, uint64_t address, struct sfs_dataset_info *info,
                         struct hdf5_storage *storage);
 void remote_dataset_close(struct remote *remote, uint64_t address);
-int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint64_t *dims,
-                         uint64_t *data_address);
+int remote_dataset_renew(struct remote *remote, uint64_t address, int rank,
+                         struct hdf5_renewed *renewed);
 int remote_cache_sources(struct remote *remote, uint64_t address, const char *path, size_t bytes);
 int remote_mappings(struct remote *remote, uint64_t address, struct hdf5_mappings *mappings);
 int remote_locate(struct remote *remote, uint64_t dataset, const uint64_t *start,

@@ -65,19 +65,6 @@ void remote_set_dims(struct remote_dataset *dataset, const uint64_t *dims)
     dataset->has_numbers = box_product(dataset->grid, dataset->rank, 1, &n) && n > 0;
 }
 
-static uint64_t number_of_filters(const struct sfs_dataset_info *info)
-{
-    uint64_t number = 0;
-    for (size_t i = 0; i < info->n_filters; i++) {
-        const struct sfs_filter *filter = &info->filters[i];
-        uint64_t parts[] = {
-            number, (uint64_t)filter->id,
-            remote_number(filter->values, filter->n_values * sizeof(*filter->values))};
-        number = remote_number(parts, sizeof(parts));
-    }
-    return number;
-}
-
 /* Who opens a dataset for its text asks for it at once: of many that are open, few have one. */
 static void keep_text(struct remote *remote, struct remote_dataset *dataset,
                       struct remote_text *text)
@@ -103,8 +90,6 @@ static int keep_dataset(struct remote *remote, uint64_t address,
     dataset->address = address;
     dataset->rank = info->rank;
     dataset->element_size = info->type.size;
-    dataset->layout = info->layout;
-    dataset->filters = number_of_filters(info);
     if (info->layout == SFS_CHUNKED)
         memcpy(dataset->chunk_dims, info->chunk_dims, sizeof(dataset->chunk_dims));
     remote_set_dims(dataset, info->dims);
@@ -122,17 +107,6 @@ static int keep_dataset(struct remote *remote, uint64_t address,
 static bool is_like(const struct remote_dataset *dataset, const struct sfs_dataset_info *info)
 {
     return info->rank == dataset->rank && info->type.size == dataset->element_size;
-}
-
-/* They are where they were, and stored as they were: chunks can become more. */
-static bool is_stored_like(const struct remote_dataset *dataset,
-                           const struct sfs_dataset_info *info)
-{
-    size_t bytes = (size_t)dataset->rank * sizeof(*info->dims);
-    return is_like(dataset, info) && info->layout == dataset->layout &&
-           number_of_filters(info) == dataset->filters &&
-           (info->layout != SFS_CHUNKED || !memcmp(info->chunk_dims, dataset->chunk_dims, bytes)) &&
-           (info->layout != SFS_CONTIGUOUS || !memcmp(info->dims, dataset->dims, bytes));
 }
 
 struct remote_dataset *remote_dataset_find(struct remote *remote, uint64_t address)
@@ -326,9 +300,9 @@ static int open_again(struct remote *remote, struct remote_dataset *dataset,
     return dataset->path ? tell_caches(remote, dataset) : 0;
 }
 
-/* What it is now, by what a worker says that does not know what it was. */
-static int renew_from_scratch(struct remote *remote, struct remote_dataset *dataset, uint64_t *dims,
-                              uint64_t *data_address)
+/* What is there now, by what a worker says that has not opened it. */
+static int renew_from_scratch(struct remote *remote, struct remote_dataset *dataset,
+                              struct hdf5_renewed *renewed)
 {
     struct sfs_dataset_info info;
     struct hdf5_storage storage;
@@ -336,56 +310,54 @@ static int renew_from_scratch(struct remote *remote, struct remote_dataset *data
     if (error)
         return error;
     dataset->opened_by = client_answered_by(remote->client);
-    if (!is_stored_like(dataset, &info))
+    if (info.rank != dataset->rank)
         error = -ESTALE;
-    memcpy(dims, info.dims, (size_t)dataset->rank * sizeof(*dims));
-    *data_address = storage.address;
+    memcpy(renewed->dims, info.dims, sizeof(renewed->dims));
+    renewed->data_address = storage.address;
+    renewed->form = hdf5_form(&info, &storage);
     forget(&info, &storage);
     return error;
 }
 
-struct renewed {
+struct renewing {
     int rank;
-    uint64_t dims[SFS_MAX_RANK], data_address;
+    struct hdf5_renewed *renewed;
 };
 
 static int take_renewed(struct cursor *results, void *out)
 {
-    struct renewed *renewed = out;
-    take_uints(results, renewed->dims, renewed->rank);
-    renewed->data_address = take_uint(results, UINT64_MAX);
+    struct renewing *renewing = out;
+    take_uints(results, renewing->renewed->dims, renewing->rank);
+    renewing->renewed->form = take_uint(results, UINT64_MAX);
+    renewing->renewed->data_address = take_uint(results, UINT64_MAX);
     return take_end(results, true);
 }
 
-static int renew_dataset(struct remote *remote, struct remote_dataset *dataset, uint64_t *dims,
-                         uint64_t *data_address)
+static int renew_dataset(struct remote *remote, struct remote_dataset *dataset,
+                         struct hdf5_renewed *renewed)
 {
-    struct renewed renewed = {.rank = dataset->rank};
+    struct renewing renewing = {dataset->rank, renewed};
     struct wire request;
     remote_request(&request, WORKER_DATASET_RENEW, dataset->address);
     wire_uint(&request, (uint64_t)dataset->rank);
     int error = remote_ask_locked(remote, WORKER_DATASET_RENEW, dataset->address, &request,
-                                  take_renewed, &renewed);
+                                  take_renewed, &renewing);
     wire_free(&request);
     error = check_unknown(remote, dataset, WORKER_DATASET_RENEW, error);
     if (error == -EBADF)
-        error = renew_from_scratch(remote, dataset, renewed.dims, &renewed.data_address);
-    if (error)
-        return error;
-    memcpy(dims, renewed.dims, (size_t)dataset->rank * sizeof(*dims));
-    *data_address = renewed.data_address;
-    remote_set_dims(dataset, dims);
-    return 0;
+        error = renew_from_scratch(remote, dataset, renewed);
+    if (!error)
+        remote_set_dims(dataset, renewed->dims);
+    return error;
 }
 
-int remote_dataset_renew(struct remote *remote, uint64_t address, int rank, uint64_t *dims,
-                         uint64_t *data_address)
+int remote_dataset_renew(struct remote *remote, uint64_t address, int rank,
+                         struct hdf5_renewed *renewed)
 {
     remote_lock(remote);
     struct remote_dataset *dataset = remote_dataset_find(remote, address);
-    int error = dataset && dataset->rank == rank
-                    ? renew_dataset(remote, dataset, dims, data_address)
-                    : -ESTALE;
+    int error =
+        dataset && dataset->rank == rank ? renew_dataset(remote, dataset, renewed) : -ESTALE;
     remote_unlock(remote);
     return error;
 }

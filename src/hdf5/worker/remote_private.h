@@ -26,9 +26,7 @@ struct remote_dataset {
     int rank;
     uint64_t dims[SFS_MAX_RANK];
     size_t element_size;
-    enum sfs_layout layout;
-    uint64_t filters; /* a number that tells them from others */
-    char *path;       /* of hdf5_cache_sources, or NULL; and its bytes */
+    char *path; /* of hdf5_cache_sources, or NULL; and its bytes */
     size_t source_bytes;
     char *text; /* that came with its description, or NULL */
     size_t text_n, text_limit;

@@ -212,14 +212,15 @@ int serve_find_open(uint64_t address, int rank, const struct cursor *in,
 
 static int do_dataset_renew(struct cursor *in, struct wire *out)
 {
-    uint64_t dims[SFS_MAX_RANK], data_address, dataset = serve_take_object(in);
+    struct hdf5_renewed renewed;
+    uint64_t dataset = serve_take_object(in);
     int rank = (int)take_uint(in, SFS_MAX_RANK);
-    int error =
-        in->failed ? -EIO : local_dataset_renew(served.hdf5, dataset, rank, dims, &data_address);
+    int error = in->failed ? -EIO : local_dataset_renew(served.hdf5, dataset, rank, &renewed);
     if (error)
         return error;
-    wire_uints(out, dims, rank);
-    wire_uint(out, data_address);
+    wire_uints(out, renewed.dims, rank);
+    wire_uint(out, renewed.form);
+    wire_uint(out, renewed.data_address);
     return 0;
 }
 
