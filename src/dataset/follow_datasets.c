@@ -51,13 +51,14 @@ void follow_take_dims(struct sfs_dataset *dataset, const uint64_t *dims)
     atomic_fetch_add(&dataset->use.extents, 1);
 }
 
-/* Calls on it fail from now on; logged once. */
-static void set_gone(struct sfs_dataset *dataset, const char *why)
+/* Calls on it fail from now on with this error; logged once. */
+static void set_lost(struct sfs_dataset *dataset, int error, const char *why)
 {
-    if (!dataset->layout.is_gone)
-        log_warning("%s: %s: it cannot be followed any more: %s", sfs_path(dataset->file),
-                    dataset->path, why);
-    dataset->layout.is_gone = true;
+    if (dataset->layout.lost != error)
+        log_warning("%s: %s: it cannot be %s: %s", sfs_path(dataset->file), dataset->path,
+                    error == -ESTALE ? "followed any more" : "read now", why);
+    dataset->layout.lost = error;
+    dataset->file->has_unread |= error == -EIO;
 }
 
 static int renew_sparse(struct sfs_dataset *dataset)
@@ -68,21 +69,21 @@ static int renew_sparse(struct sfs_dataset *dataset)
     int error = sparse_open(file->store, &file->superblock,
                             dataset_store_address(file, dataset->address), &sparse, &why);
     if (error == -EINVAL)
-        set_gone(dataset, "it is another object now");
+        set_lost(dataset, -ESTALE, "it is another object now");
     else if (error == -EIO || error == -EILSEQ || error == -EOPNOTSUPP)
-        set_gone(dataset, why.text);
+        set_lost(dataset, error == -EIO ? -EIO : -ESTALE, why.text);
     else if (error)
         return error;
     if (error)
         return 0;
     if (!is_same_sparse(dataset->sparse, sparse)) {
         sparse_close(sparse);
-        set_gone(dataset, "it is another dataset now");
+        set_lost(dataset, -ESTALE, "it is another dataset now");
         return 0;
     }
     sparse_close(dataset->sparse);
     dataset->sparse = dataset->layout.sparse = sparse;
-    dataset->layout.is_gone = false;
+    dataset->layout.lost = 0;
     follow_take_dims(dataset, sparse->header.dataspace.dims);
     return 0;
 }
@@ -95,12 +96,12 @@ static int renew_dense(struct sfs_dataset *dataset)
     if (!error && renewed.form != hdf5_form(&dataset->info, &dataset->storage))
         error = -ESTALE;
     if (error == -ESTALE || error == -EIO) {
-        set_gone(dataset, error == -EIO ? hdf5_error() : "it is another object now");
+        set_lost(dataset, error, error == -EIO ? hdf5_error() : "it is another object now");
         return 0;
     }
     if (error)
         return error;
-    dataset->layout.is_gone = false;
+    dataset->layout.lost = 0;
     dataset->layout.data_address = renewed.data_address;
     follow_take_dims(dataset, renewed.dims);
     return 0;
@@ -158,11 +159,28 @@ static int renew_all(struct sfs_file *file)
     }
     if (!error)
         error = renew_library(file);
+    file->has_unread = false;
     HASH_ITER (hh, file->datasets, dataset, next) {
         if (!error)
             error = renew_dataset(dataset);
     }
     return error == -EILSEQ ? -EIO : error;
+}
+
+/* With `lock` held. What could not be read may be readable now, without another state; *renewed: some was. */
+static int renew_unread(struct sfs_file *file, bool *renewed)
+{
+    struct sfs_dataset *dataset, *next;
+    int error = 0;
+    file->has_unread = false;
+    HASH_ITER (hh, file->datasets, dataset, next) {
+        if (dataset->layout.lost != -EIO)
+            continue;
+        if (!error)
+            error = renew_dataset(dataset);
+        *renewed |= dataset->layout.lost != -EIO;
+    }
+    return error;
 }
 
 /* The caller excludes all calls on the file. */
@@ -171,10 +189,10 @@ static int take_state(struct sfs_file *file)
     bool moved;
     int error = store_refresh(file->store, &moved);
     bool library = atomic_load(&file->library_wanted) && atomic_load(&file->library_outdated);
-    if (error || !(moved || library))
+    if (error || !(moved || library || file->has_unread))
         return error;
     pthread_mutex_lock(&file->lock);
-    error = renew_all(file);
+    error = moved || library ? renew_all(file) : renew_unread(file, &moved);
     pthread_mutex_unlock(&file->lock);
     if (error) /* some objects are of the old state: nothing is read until all are renewed */
         store_outdate(file->store);

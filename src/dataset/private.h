@@ -128,6 +128,7 @@ struct sfs_file {
     atomic_bool library_outdated; /* libhdf5 has an older state, */
     atomic_bool library_wanted;   /* and something needs it to have this one */
     atomic_bool library_failed;   /* it could not open the file again, which was logged */
+    bool has_unread;              /* a dataset could not be read when the state was taken */
     struct superblock superblock;
     struct hdf5 *hdf5;
     struct cache *cache;

@@ -97,7 +97,7 @@ static int own_text(struct sfs_dataset *dataset, size_t limit, char **text, size
 static int check_sources(struct sfs_dataset *dataset, uint64_t first, uint64_t n)
 {
     struct box all = {.rank = dataset->info.rank}, box;
-    int error = dataset->layout.is_gone ? -ESTALE : left_check(dataset);
+    int error = dataset->layout.lost ? dataset->layout.lost : left_check(dataset);
     if (!dataset->virtual)
         return error;
     memcpy(all.count, dataset->info.dims, sizeof(all.count));

@@ -61,8 +61,18 @@ int dataset_check_readable(const struct open_dataset *dataset)
     return 0;
 }
 
-static int open_ids(struct hdf5 *hdf5, struct open_dataset *dataset)
+/* Of what libhdf5 has failed at: whether it had no memory. */
+static herr_t look_for_memory(unsigned n, const H5E_error2_t *error, void *lacked)
 {
+    (void)n;
+    *(bool *)lacked |= error->maj_num == H5E_RESOURCE;
+    return 0;
+}
+
+/* otherwise: the error if what is there is no dataset, and could be read. */
+static int open_ids(struct hdf5 *hdf5, struct open_dataset *dataset, int otherwise)
+{
+    bool lacked = hdf5->file < 0;
     if (dataset->path)
         dataset->id = open_virtual(hdf5, dataset);
     if (dataset->id < 0)
@@ -71,8 +81,10 @@ static int open_ids(struct hdf5 *hdf5, struct open_dataset *dataset)
         dataset->type = H5Dget_type(dataset->id);
         dataset->space = H5Dget_space(dataset->id);
     }
-    if (dataset->type < 0 || dataset->space < 0)
-        return library_failed(-EIO);
+    if (dataset->type < 0 || dataset->space < 0) {
+        H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_for_memory, &lacked);
+        return library_failed(lacked ? -EIO : otherwise);
+    }
     if (store_is_following(hdf5->store)) /* else it stays as it was described */
         dataset->is_external = dataset_count_external(dataset->id) != 0;
     dataset->rank = H5Sget_simple_extent_ndims(dataset->space);
@@ -93,7 +105,7 @@ int datasets_open_all(struct hdf5 *hdf5)
     int error = 0;
     HASH_ITER (hh, hdf5->datasets, dataset, next) {
         if (!error)
-            error = open_ids(hdf5, dataset);
+            error = open_ids(hdf5, dataset, -EIO);
         if (error == -EIO && store_is_following(hdf5->store)) {
             close_ids(dataset);
             error = 0;
@@ -110,7 +122,7 @@ int dataset_open(struct hdf5 *hdf5, uint64_t address, struct sfs_dataset_info *i
         return -ENOMEM;
     dataset->address = address;
     dataset->id = dataset->type = dataset->space = H5I_INVALID_HID;
-    int error = open_ids(hdf5, dataset);
+    int error = open_ids(hdf5, dataset, -EIO);
     dataset->size = error ? 0 : H5Tget_size(dataset->type);
     if (!error && info)
         error = describe_dataset(dataset, info, storage);
@@ -221,7 +233,7 @@ static int cache_sources(struct hdf5 *hdf5, struct open_dataset *dataset, const 
     free(dataset->path);
     dataset->path = kept;
     close_ids(dataset);
-    return open_ids(hdf5, dataset);
+    return open_ids(hdf5, dataset, -EIO);
 }
 
 int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, size_t bytes)
@@ -232,13 +244,18 @@ int local_cache_sources(struct hdf5 *hdf5, uint64_t address, const char *path, s
     return library_leave_with(error);
 }
 
-static int renew_dataset(struct open_dataset *dataset, int rank, struct hdf5_renewed *renewed)
+/* One that could not be opened with the file is tried again, to tell why. */
+static int renew_dataset(struct hdf5 *hdf5, struct open_dataset *dataset, int rank,
+                         struct hdf5_renewed *renewed)
 {
     struct sfs_dataset_info info = {0};
     struct hdf5_storage storage = {0};
-    if (dataset->id < 0 || dataset->rank != rank)
-        return -ESTALE;
-    int error = describe_dataset(dataset, &info, &storage);
+    int error = dataset->id < 0 ? open_ids(hdf5, dataset, -ESTALE) : 0;
+    if (error)
+        close_ids(dataset);
+    if (error || dataset->rank != rank)
+        return error ? error : -ESTALE;
+    error = describe_dataset(dataset, &info, &storage);
     if (!error) {
         memcpy(renewed->dims, info.dims, sizeof(renewed->dims));
         renewed->data_address = info.layout == SFS_CONTIGUOUS ? storage.address : UINT64_MAX;
@@ -253,5 +270,5 @@ int local_dataset_renew(struct hdf5 *hdf5, uint64_t address, int rank, struct hd
 {
     library_enter();
     struct open_dataset *dataset = dataset_find(hdf5, address);
-    return library_leave_with(dataset ? renew_dataset(dataset, rank, renewed) : -EBADF);
+    return library_leave_with(dataset ? renew_dataset(hdf5, dataset, rank, renewed) : -EBADF);
 }

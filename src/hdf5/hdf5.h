@@ -186,7 +186,7 @@ void hdf5_mappings_free(struct hdf5_mappings *mappings);
 uint64_t hdf5_form(const struct sfs_dataset_info *info, const struct hdf5_storage *storage);
 
 /* What is now where an open dataset of this rank is, or was: if it has that form, the same. -ESTALE: it has
- * another rank, or is none. */
+ * another rank, or is none; -EIO: it could not be read, which may pass. */
 struct hdf5_renewed {
     uint64_t dims[SFS_MAX_RANK], form;
     uint64_t data_address; /* as in hdf5_storage */

@@ -10,8 +10,8 @@
 int layout_find_piece(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     (void)scaled;
-    if (layout->is_gone)
-        return -ESTALE;
+    if (layout->lost)
+        return layout->lost;
     record->exists = true;
     record->size = 0;
     return 0;

@@ -28,8 +28,8 @@ static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_re
 {
     uint64_t start[SFS_MAX_RANK];
     struct hdf5_chunk chunk;
-    if (layout->is_gone)
-        return -ESTALE;
+    if (layout->lost)
+        return layout->lost;
     for (int i = 0; i < layout->rank; i++)
         start[i] = scaled[i] * layout->chunk_dims[i];
     int error = hdf5_locate(layout->hdf5, layout->dataset, start, &chunk);

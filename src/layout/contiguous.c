@@ -15,8 +15,8 @@
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     (void)scaled;
-    if (layout->is_gone)
-        return -ESTALE;
+    if (layout->lost)
+        return layout->lost;
     record->exists = layout->data_address != UINT64_MAX;
     record->address = layout->data_address;
     record->size = layout->chunk_bytes;

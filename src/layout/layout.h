@@ -42,7 +42,7 @@ struct decoding;
 struct layout_ops {
     /* Finds the chunk with these scaled coordinates. A chunk that is not stored is no error:
      * record->exists is false. Of *record, dense layouts set only the members that they know.
-     * -ESTALE: is_gone, or of the store; -EIO; -ENOMEM; STORE_MOVED (store.h); -EINTR (interrupt.h). */
+     * `lost`; -ESTALE, also of the store; -EIO; -ENOMEM; STORE_MOVED (store.h); -EINTR (interrupt.h). */
     int (*lookup)(struct layout *layout, const uint64_t *scaled, struct chunk_record *record);
 
     /* The stored bytes that decode wants for these parts: *n of them at *offset of the chunk's
@@ -168,7 +168,9 @@ struct layout {
     struct sparse *sparse; /* sparse: owned by the dataset */
     /* Where a filter is missing every chunk fails: whether the log says so; else NULL. */
     atomic_bool *said_missing;
-    bool is_gone; /* of a followed file: nothing of it can be read any more, which is -ESTALE */
+    /* Of a followed file: -ESTALE: it is no longer there; -EIO: it could not be read when the state was taken;
+     * else 0. */
+    int lost;
     pthread_rwlock_t *commit_lock; /* of the file; held for reading while a chunk is stored */
 };
 
@@ -196,7 +198,7 @@ size_t layout_piece_bytes(const struct layout *layout, const struct chunk_record
 /* Calls each for every stored chunk of a sparse layout inside the dims or, if box is not NULL,
  * touched by it, in the order of the index; a result other than 0 ends the walk and is returned.
  * Takes time in proportion to the stored chunks, and holds no lock while it calls: chunks that are
- * stored or deleted meanwhile may be visited or not. -ESTALE: is_gone; -EIO, which is logged: the
+ * stored or deleted meanwhile may be visited or not. `lost`; -EIO, which is logged: the
  * index cannot be read; STORE_MOVED; -ENOMEM; -EINTR (interrupt.h). */
 int layout_each_chunk(struct layout *layout, const struct box *box,
                       int (*each)(void *context, const uint64_t *scaled,

@@ -62,8 +62,8 @@ size_t sparse_kept_bytes(const struct sparse *sparse)
 static int lookup(struct layout *layout, const uint64_t *scaled, struct chunk_record *record)
 {
     struct why why;
-    if (layout->is_gone)
-        return -ESTALE;
+    if (layout->lost)
+        return layout->lost;
     int error = index_lookup(layout->sparse->index, scaled, record, &why);
     if (error == -EIO || error == -EILSEQ)
         return layout_failed(layout, scaled, UINT64_MAX, why.text);
@@ -192,8 +192,8 @@ int layout_each_chunk(struct layout *layout, const struct box *box, index_each_f
                       void *context)
 {
     struct walk walk = {.rank = layout->rank};
-    if (layout->is_gone)
-        return -ESTALE;
+    if (layout->lost)
+        return layout->lost;
     if (!set_range(layout, box, &walk))
         return 0;
     walk.record = malloc(TOGETHER * sizeof(*walk.record));

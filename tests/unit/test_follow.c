@@ -118,6 +118,8 @@ WRAPPED uint64_t __wrap_clock_now(void)
     return stopped_clock ? stopped_clock : __real_clock_now();
 }
 
+ssize_t __real_pread64(int fd, void *bytes, size_t n, off_t at);
+ssize_t __wrap_pread64(int fd, void *bytes, size_t n, off_t at);
 ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, off_t at);
 ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at);
 int __real_ftruncate64(int fd, off_t n);
@@ -128,6 +130,16 @@ int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __real_unlinkat(int folder, const char *name, int flags);
 int __wrap_unlinkat(int folder, const char *name, int flags);
+
+static off_t unreadable = -1; /* a byte that the disk does not give */
+
+WRAPPED ssize_t __wrap_pread64(int fd, void *bytes, size_t n, off_t at)
+{
+    if (unreadable < at || unreadable >= at + (off_t)n)
+        return __real_pread64(fd, bytes, n, at);
+    errno = EIO;
+    return -1;
+}
 
 WRAPPED ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, off_t at)
 {
@@ -644,6 +656,72 @@ static void open_datasets_follow(void **state)
         sfs_open("f", &(struct sfs_options){.follow = true, .writable = true}, &follower), -EINVAL);
 }
 
+static void change_frames(const char *const *paths, size_t n, int value)
+{
+    struct sfs_file *file;
+    assert_int_equal(sfs_open("e", &(struct sfs_options){.writable = true}, &file), 0);
+    for (size_t i = 0; i < n; i++) {
+        struct sfs_dataset *dataset = open_dataset(file, paths[i]);
+        write_frame(dataset, 0, value);
+        sfs_dataset_close(dataset);
+    }
+    assert_int_equal(sfs_close(file), 0);
+}
+
+/* So that what is behind it is not read with what is before it. */
+static void create_between(struct sfs_file *file, size_t number)
+{
+    char path[] = "/between0";
+    path[sizeof(path) - 2] += (char)number;
+    struct sfs_dataset *between = create_dataset(file, path, true);
+    for (uint64_t i = 0; i < 200; i++)
+        write_frame(between, i, 1);
+    sfs_dataset_close(between);
+    assert_int_equal(sfs_flush(file), 0);
+}
+
+/* What could not be read when a state was taken is read again, without another commit. */
+static void a_read_error_passes(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/dense", "/sparse"};
+    struct sfs_file *file, *follower;
+    struct sfs_dataset *followed[COUNT(paths)];
+    assert_int_equal(sfs_create("e", NULL, &file), 0);
+    for (size_t i = 0; i < COUNT(paths); i++) {
+        create_between(file, i);
+        sfs_dataset_close(create_dataset(file, paths[i], i == 0));
+        assert_int_equal(sfs_flush(file), 0);
+    }
+    assert_int_equal(sfs_close(file), 0);
+    change_frames(paths, COUNT(paths), 1);
+    assert_int_equal(sfs_open("e", &(struct sfs_options){.follow = true}, &follower), 0);
+    for (size_t i = 0; i < COUNT(paths); i++) {
+        followed[i] = open_dataset(follower, paths[i]);
+        assert_int_equal(read_frame(followed[i], 0), 1);
+    }
+    for (size_t i = 0; i < COUNT(paths); i++) {
+        int value = (int)i + 2;
+        change_frames(paths, COUNT(paths), value);
+        unreadable = (off_t)sfs_dataset_address(followed[i]);
+        for (int times = 0; times < 3; times++) {
+            assert_int_equal(sfs_refresh(follower), 0);
+            assert_int_equal(read_frame(followed[i], 0), -EIO);
+            assert_int_equal(read_frame(followed[1 - i], 0), value);
+        }
+        unreadable = -1;
+        uint64_t states = sfs_states(follower);
+        assert_int_equal(sfs_refresh(follower), 0);
+        assert_int_equal(read_frame(followed[i], 0), value);
+        assert_int_equal(sfs_states(follower), states + 1);
+        assert_int_equal(sfs_refresh(follower), 0);
+        assert_int_equal(sfs_states(follower), states + 1);
+    }
+    for (size_t i = 0; i < COUNT(paths); i++)
+        sfs_dataset_close(followed[i]);
+    sfs_discard(follower);
+}
+
 /* Of a state that is gone when the attributes are read: the call takes the next one by itself. */
 static void attributes_are_copied_beside_a_writer(void **state)
 {
@@ -1088,6 +1166,7 @@ TEST_MAIN(cmocka_unit_test(followers_see_one_commit_at_every_step),
           cmocka_unit_test(a_live_file_is_read_while_it_is_marked),
           cmocka_unit_test(a_state_that_is_in_doubt_is_taken_again),
           cmocka_unit_test(waiting_can_be_ended), cmocka_unit_test(open_datasets_follow),
+          cmocka_unit_test(a_read_error_passes),
           cmocka_unit_test(attributes_are_copied_beside_a_writer),
           cmocka_unit_test(what_is_in_the_way_is_said_once),
           cmocka_unit_test(a_series_stays_what_it_was),
