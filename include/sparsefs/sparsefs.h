@@ -216,9 +216,10 @@ SFS_API enum sfs_lock sfs_lock(const struct sfs_file *file);
  * that has flushed it. No call sees half of a commit. Where the bytes of that state are no longer
  * all there a call takes the last one by itself: what follows a call may be of a later state. Dims,
  * sfs_dataset_dims and sfs_dataset_changes of open datasets follow. Calls on a dataset or file that
- * was replaced or removed are -ESTALE. -EBUSY: its writer commits so often that no state of it
- * lasted long enough. Calls that copy from a followed file to another one are -EAGAIN if it has
- * moved on meanwhile: the copy is to be discarded. */
+ * was replaced or removed are -ESTALE; the dataset that is there now can be opened beside the one
+ * that was. -EBUSY: its writer commits so often that no state of it lasted long enough. Calls that
+ * copy from a followed file to another one are -EAGAIN if it has moved on meanwhile: the copy is to
+ * be discarded. */
 
 /* Takes the last committed state. */
 SFS_API int sfs_refresh(struct sfs_file *file);

@@ -54,6 +54,10 @@ int file_stat_linked(struct sfs_file *from, bool is_free, const char *name, stru
  * sources, the list of files with its elements; of a sparse one its header and index, if they are large. */
 size_t dataset_described_bytes(struct sfs_dataset *dataset);
 
+/* Whether an open dataset of a followed file can no longer be read, for ever or until its address has it again
+ * (-ESTALE). What is there now can be opened beside it. */
+bool dataset_is_gone(const struct sfs_dataset *dataset);
+
 /* The members that tell of the cache; the others are 0. */
 void together_statistics(const struct together *together, struct sfs_statistics *statistics);
 

@@ -49,6 +49,11 @@ size_t dataset_described_bytes(struct sfs_dataset *dataset)
     return described_bytes(dataset);
 }
 
+bool dataset_is_gone(const struct sfs_dataset *dataset)
+{
+    return dataset->layout.lost == -ESTALE;
+}
+
 static void destroy_dataset(struct sfs_dataset *dataset)
 {
     ahead_forget(dataset->file->ahead, dataset);
@@ -56,7 +61,7 @@ static void destroy_dataset(struct sfs_dataset *dataset)
     protected_from_libhdf5_remove(dataset);
     if (dataset->sparse)
         sparse_close(dataset->sparse);
-    else if (!series_is_address(dataset->address))
+    else if (!series_is_address(dataset->address) && !dataset->is_replaced)
         hdf5_dataset_close(dataset->file->hdf5, dataset->address);
     hdf5_info_free(&dataset->info);
     free(dataset->raw_names);
@@ -324,6 +329,20 @@ static int add_dataset(struct sfs_file *file, uint64_t address, const char *path
     return 0;
 }
 
+/* Those who use what is gone keep it, but it is found no more. The file's lock is held. */
+static void replace_gone(struct sfs_dataset *dataset)
+{
+    struct sfs_file *file = dataset->file;
+    if (dataset->users == 0) {
+        (void)dataset_drop(dataset); /* libhdf5 reads virtual ones of a followed file */
+        return;
+    }
+    HASH_DEL(file->datasets, dataset);
+    if (!dataset->sparse)
+        hdf5_dataset_close(file->hdf5, dataset->address);
+    dataset->is_replaced = true;
+}
+
 /* *out is NULL if it is a series that is not open, and was not looked at. */
 static int find_or_open(struct sfs_file *file, uint64_t address, const char *path,
                         struct series **series, struct sfs_dataset **out, struct why *why)
@@ -334,6 +353,10 @@ static int find_or_open(struct sfs_file *file, uint64_t address, const char *pat
     if (error)
         return error;
     HASH_FIND(hh, file->datasets, &address, sizeof(address), dataset);
+    if (dataset && dataset_is_gone(dataset)) {
+        replace_gone(dataset);
+        dataset = NULL;
+    }
     if (!dataset && (*series || !series_is_address(address))) {
         error = add_dataset(file, address, path, series, &dataset, why);
     } else if (dataset && dataset->users == 0) {
@@ -442,7 +465,9 @@ void sfs_dataset_close(struct sfs_dataset *dataset)
     struct sfs_file *file = dataset->file;
     pthread_mutex_lock(&file->lock);
     bool is_last = --dataset->users == 0;
-    if (is_last)
+    if (is_last && dataset->is_replaced)
+        destroy_dataset(dataset);
+    else if (is_last)
         is_unused(dataset);
     while (is_last && are_too_many(file) && can_go(file->unused)) {
         struct virtual *virtual = dataset_drop(file->unused);

@@ -78,8 +78,9 @@ struct sfs_dataset {
     struct {
         bool waits;
         struct sfs_dataset *prev, *next;
-    } claim;                         /* of protected_from_libhdf5.c */
-    unsigned users;                  /* under file->lock; 0: kept open for reuse */
+    } claim;          /* of protected_from_libhdf5.c */
+    unsigned users;   /* under file->lock; 0: kept open for reuse */
+    bool is_replaced; /* of a followed file: what is there now is not found as this */
     struct sfs_dataset *prev, *next; /* the unused ones, longest unused first */
     UT_hash_handle hh;
 };

@@ -315,6 +315,8 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
     int error = node_new(group, link->name, group->mounted, out);
     if (error)
         return error;
+    if (sfs_is_following(node_file(group)))
+        atomic_store(&(*out)->states, sfs_states(node_file(group)));
     error = node_make(nodes, *out, link);
     if (error) {
         node_free(*out);
@@ -323,11 +325,23 @@ static int make_child(struct nodes *nodes, const struct node *group, const struc
     return node_add_or_free(nodes, out, is_more_doubtful);
 }
 
-/* Whether a link of a followed file leads to another object than when the node was made. */
-static bool is_another(const struct node *node, const struct sfs_link *link)
+/* Whether a link of a followed file leads to another object than when the node was made, perhaps at the same address.
+ * Of datasets that is known once they are open; is_gone: it is so. */
+static bool is_another(struct entry_of_node *entry, const struct sfs_link *link, bool is_gone)
 {
-    return sfs_is_following(node_file(node)) && link->type == SFS_LINK_HARD &&
-           node->type != NODE_SYMLINK && node->address != link->address;
+    const struct node *node = &entry->node;
+    enum sfs_object_type type;
+    if (!sfs_is_following(node_file(node)) || link->type != SFS_LINK_HARD ||
+        node->type == NODE_SYMLINK)
+        return false;
+    if (node->address != link->address || is_gone)
+        return true;
+    uint64_t states = sfs_states(node_file(node));
+    if (atomic_load(&entry->states) == states ||
+        sfs_object_type(node_file(node), node->address, &type) < 0)
+        return false;
+    atomic_store(&entry->states, states);
+    return !node_is_of_type(node, type);
 }
 
 int node_child(struct nodes *nodes, const struct node *group, const struct sfs_link *link,
@@ -338,13 +352,14 @@ int node_child(struct nodes *nodes, const struct node *group, const struct sfs_l
         return -ENOMEM;
     pthread_mutex_lock(&nodes->lock);
     struct entry_of_node *entry = node_find(nodes, key);
+    bool is_gone = entry && entry->users > 0 && node_views_are_gone(entry);
     if (entry)
         node_hold_locked(nodes, entry);
     pthread_mutex_unlock(&nodes->lock);
     free(key);
     int error = 0;
     struct entry_of_node *found = entry;
-    if (found && is_another(&found->node, link)) {
+    if (found && is_another(found, link, is_gone)) {
         error = node_remove(nodes, group, link->name);
         entry = NULL;
     }

@@ -86,6 +86,11 @@ int node_make_symlink(struct entry_of_node *entry, char *target)
 static const enum node_type types[] = {
     [SFS_GROUP] = NODE_GROUP, [SFS_DATASET] = NODE_DATASET, [SFS_DATATYPE] = NODE_DATATYPE};
 
+bool node_is_of_type(const struct node *node, enum sfs_object_type type)
+{
+    return node->type == types[type];
+}
+
 /* Makes the node an object of file, or a symlink to the ancestor that this object is. */
 static int make_object(struct entry_of_node *entry, struct mounted_file *file, uint64_t address)
 {

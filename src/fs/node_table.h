@@ -39,6 +39,7 @@ struct entry_of_node {
     struct object *object;                           /* NULL: of a symlink, or removed */
     struct entry_of_node *prev_same, *next_same;     /* in the list of the object's nodes */
     bool is_removed;                                 /* its link is gone */
+    atomic_uint_least64_t states; /* followed: the sfs_states in which its object had that type */
     struct views *views;
     bool opening;                      /* a thread is opening views, without the lock */
     unsigned users;                    /* of views */
@@ -109,6 +110,9 @@ size_t node_key_bytes(const struct node_key *key);
  * -ESTALE; what else cannot be read is NODE_UNREADABLE, or a symlink, and doubtful. */
 int node_make(struct nodes *nodes, struct entry_of_node *entry, const struct sfs_link *link);
 
+/* node_make.c: whether that is the type of the object that a node is. */
+bool node_is_of_type(const struct node *node, enum sfs_object_type type);
+
 /* open_linked_files.c: the file that an external link in `from` names, opened unless it is: errors of
  * sfs_open_beneath; -ENFILE: there are too many, which is logged. Takes files_lock. */
 int nodes_open_linked(struct nodes *nodes, struct sfs_file *from, const char *name,
@@ -151,7 +155,8 @@ int node_add_or_free(struct nodes *nodes, struct entry_of_node **entry,
  * libhdf5 looks for it; the caller frees it. -ENOENT: there is none in the folder; -ENOMEM. */
 int node_folder_resolve(const struct mounted_file *from, const char *name, char **path);
 
-/* node_views.c: the views of a node are no longer idle. */
+/* node_views.c: whether views of a node are open of a dataset that is gone. And: they are no longer idle. */
+bool node_views_are_gone(const struct entry_of_node *entry);
 void node_remove_idle(struct nodes *nodes, struct entry_of_node *entry);
 
 #endif

@@ -223,6 +223,11 @@ void node_forgot(struct nodes *nodes, const struct node_told *told)
     pthread_mutex_unlock(&nodes->lock);
 }
 
+bool node_views_are_gone(const struct entry_of_node *entry)
+{
+    return entry->views && dataset_is_gone(entry->views->dataset);
+}
+
 /* Opens the views of a node; other threads that want them wait. The lock must be held; it is
  * dropped. */
 static int open_views(struct nodes *nodes, struct entry_of_node *entry)
@@ -255,14 +260,22 @@ static int open_views(struct nodes *nodes, struct entry_of_node *entry)
     return error;
 }
 
+static bool is_idle_and_gone(const struct entry_of_node *entry)
+{
+    return entry->users == 0 && node_views_are_gone(entry);
+}
+
 int node_get_views(struct nodes *nodes, const struct node *node, struct views **views)
 {
     struct entry_of_node *entry = (struct entry_of_node *)node, *gone = NULL;
     int error = 0;
     pthread_mutex_lock(&nodes->lock);
     node_hold_locked(nodes, entry);
-    while (entry->opening && !error)
-        error = interrupt_wait(&nodes->opened, &nodes->lock);
+    while (!error && (entry->opening || is_idle_and_gone(entry)))
+        if (entry->opening)
+            error = interrupt_wait(&nodes->opened, &nodes->lock);
+        else
+            close_idle(nodes, entry);
     if (error)
         ;
     else if (!entry->views)
@@ -284,8 +297,11 @@ void node_put_views(struct nodes *nodes, const struct node *node)
 {
     struct entry_of_node *entry = (struct entry_of_node *)node, *gone = NULL;
     pthread_mutex_lock(&nodes->lock);
-    if (--entry->users == 0)
+    if (--entry->users == 0) {
         append_idle(nodes, entry);
+        if (node_views_are_gone(entry))
+            close_idle(nodes, entry);
+    }
     node_put_locked(nodes, entry, &gone);
     while (nodes->n_idle > MAX_IDLE_VIEWS || nodes->idle_bytes > MAX_IDLE_BYTES ||
            (nodes->n_idle > 1 && nodes->idle_described > MAX_IDLE_DESCRIBED))

@@ -170,7 +170,7 @@ struct layout {
     atomic_bool *said_missing;
     /* Of a followed file: -ESTALE: it is no longer there; -EIO: it could not be read when the state was taken;
      * else 0. */
-    int lost;
+    atomic_int lost;
     pthread_rwlock_t *commit_lock; /* of the file; held for reading while a chunk is stored */
 };
 
