@@ -114,13 +114,14 @@ def test_a_root_that_may_not_become_another_user_is_told(files, capability):
 SYSTEM_CALLS = {"x86_64": (317, 157), "aarch64": (277, 167)}.get(os.uname().machine)  # seccomp, prctl
 
 
-def forbid_seccomp():
+def forbid_seccomp(by_prctl=True):
     """As containers may, and what does the same by prctl(2)."""
     load, is_equal, answer = 0x20, 0x15, 0x06
     allow, refuse = 0x7fff0000, 0x00050000 | errno.EPERM
     seccomp, prctl = SYSTEM_CALLS
+    number = 22 if by_prctl else 2**32 - 1
     steps = [(load, 0, 0, 0), (is_equal, 3, 0, seccomp), (is_equal, 0, 3, prctl), (load, 0, 0, 16),
-             (is_equal, 0, 1, 22), (answer, 0, 0, refuse), (answer, 0, 0, allow)]
+             (is_equal, 0, 1, number), (answer, 0, 0, refuse), (answer, 0, 0, allow)]
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
@@ -136,3 +137,10 @@ def test_who_may_not_confine_it_is_told(files, command, code):
                            text=True, check=False, preexec_fn=forbid_seccomp)
     assert found.returncode == code and found.stdout == ""
     assert "could not be confined; for it" in found.stderr and "seccomp(2)" in found.stderr
+
+
+@pytest.mark.skipif(not has_filter() or not SYSTEM_CALLS, reason="built without libseccomp, or another machine")
+def test_it_is_confined_by_prctl(tmp_path):
+    """Where seccomp(2) is forbidden, and prctl(2) is not."""
+    subprocess.run([BUILD / "sparsectl", "create", tmp_path / "new.h5", "/d", "--dims", "5", "--dtype", "uint8"],
+                   check=True, preexec_fn=lambda: forbid_seccomp(by_prctl=False))

@@ -305,12 +305,14 @@ static bool allow_faults(scmp_filter_ctx filter)
     return true;
 }
 
-/* For all threads, which needs seccomp(2); by prctl(2), in its place, for one. */
+/* For all threads, which needs seccomp(2); by prctl(2), in its place, for one. A call by another table ends the
+ * process, where the kernel can say that it does so; or else the thread. */
 static bool enter_filter(void)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+    if (filter)
+        (void)seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
     bool done = filter && (seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1) == 0 || is_alone()) &&
-                seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) == 0 &&
                 allow_all(filter) && allow_parts(filter) && allow_memory(filter) &&
                 allow_faults(filter) && seccomp_load(filter) >= 0;
     if (filter)
