@@ -1,7 +1,8 @@
 /* Hard links. libhdf5 counts the links to an object in the object's header, and our code changes those of
  * sparse datasets in the store, behind libhdf5. So it has to read such a header right before it counts a
- * link, to write it right after, and to know nothing of it from then on. What it has made of it is looked
- * at: its process may have been taken over by the file. */
+ * link, to write it right after, and to know nothing of it from then on. Its process has written it when
+ * the call ends, and cannot do so later. What it has made of it is looked at: it may have been taken over
+ * by the file. */
 #include <errno.h>
 #include <inttypes.h>
 
@@ -76,12 +77,13 @@ static int restore(struct sfs_file *file, struct object_header *before)
 
 int hard_link_end(struct sfs_file *file)
 {
-    struct object_header *before = file->counted;
+    struct object_header *before = atomic_load(&file->counted);
     struct why why;
     if (!before)
         return 0;
     UNINTERRUPTED();
-    int error = hdf5_reopen(file->hdf5);
+    bool is_apart = file->protected_from_libhdf5.is_on;
+    int error = is_apart ? hdf5_flush(file->hdf5) : hdf5_reopen(file->hdf5);
     if (error) {
         log_error("%s: after a hard link to a sparse dataset: %s", sfs_path(file), hdf5_error());
         return error;
@@ -95,10 +97,24 @@ int hard_link_end(struct sfs_file *file)
             return error;
         error = -EIO;
     } else if (error) { /* nothing is known of it: the next one tries again */
+        if (error != -ENOMEM)
+            log_error("%s: after a hard link to a sparse dataset: %s", sfs_path(file), why.text);
         return error;
     }
-    file->counted = NULL;
+    atomic_store(&file->counted, NULL);
     object_header_free(before);
+    return error;
+}
+
+int hard_link_look(struct sfs_file *file)
+{
+    if (!atomic_load(&file->counted))
+        return 0;
+    int error = interrupt_wrlock(&file->commit_lock);
+    if (error)
+        return error;
+    error = hard_link_end(file);
+    pthread_rwlock_unlock(&file->commit_lock);
     return error;
 }
 
@@ -106,19 +122,22 @@ int hard_link_end(struct sfs_file *file)
 
 /* The header at an address of the store if it is that of a sparse dataset; else NULL. One that our code
  * does not understand, it does not change. */
-static int read_sparse(struct sfs_file *file, uint64_t address, struct object_header **header)
+static int read_sparse(struct sfs_file *file, const char *path, uint64_t address,
+                       struct object_header **header)
 {
     struct why why;
     *header = NULL;
     int error = object_header_read(file->store, &file->superblock, address, header, &why);
     if (error == -EILSEQ || error == -EOPNOTSUPP)
         return 0;
-    const struct message *layout = error ? NULL : object_header_find(*header, MESSAGE_LAYOUT);
-    if (!error && (!layout || !layout_message_is_structured(layout))) {
+    if (error)
+        return refused(file, path, error, why.text);
+    const struct message *layout = object_header_find(*header, MESSAGE_LAYOUT);
+    if (!layout || !layout_message_is_structured(layout)) {
         object_header_free(*header);
         *header = NULL;
     }
-    return error;
+    return 0;
 }
 
 /* If the target is a sparse dataset, its header is in file->counted, and libhdf5 does not know it. What
@@ -126,20 +145,20 @@ static int read_sparse(struct sfs_file *file, uint64_t address, struct object_he
 static int begin(struct sfs_file *file, const char *path, uint64_t address)
 {
     struct object_header *header;
-    int error = read_sparse(file, address, &header);
+    int error = read_sparse(file, path, address, &header);
     if (error || !header)
         return error;
     object_header_free(header);
     error = hdf5_reopen(file->hdf5);
     if (error)
         return refused(file, path, error, hdf5_error());
-    error = read_sparse(file, address, &header);
+    error = read_sparse(file, path, address, &header);
     if (!error && header && file->protected_from_libhdf5.is_on)
         error = claim(file->store, header);
     if (error)
         object_header_free(header);
     else
-        file->counted = header;
+        atomic_store(&file->counted, header);
     return error;
 }
 
@@ -158,7 +177,7 @@ static int create(struct sfs_file *file, const char *path, const struct sfs_link
     error = begin(file, path, dataset_store_address(file, address));
     if (error)
         return error;
-    error = hdf5_create_link(file->hdf5, path, link, file->counted);
+    error = hdf5_create_link(file->hdf5, path, link, atomic_load(&file->counted));
     error = refused(file, path, error, hdf5_error());
     int ended = hard_link_end(file);
     return error ? error : ended;

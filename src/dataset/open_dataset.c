@@ -314,7 +314,9 @@ static int add_dataset(struct sfs_file *file, uint64_t address, const char *path
                        struct series **series, struct sfs_dataset **out, struct why *why)
 {
     struct sfs_dataset *dataset;
-    int error = open_dataset(file, address, path, series, &dataset, why);
+    int error = hard_link_look(file);
+    if (!error)
+        error = open_dataset(file, address, path, series, &dataset, why);
     if (error)
         return error;
     HASH_ADD(hh, file->datasets, address, sizeof(dataset->address), dataset);
@@ -418,7 +420,9 @@ static bool can_go(struct sfs_dataset *dataset)
     int error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && dataset->sparse) {
         pthread_rwlock_wrlock(&dataset->file->commit_lock);
-        error = atomic_load(&dataset->header_differs) ? -EBUSY : sparse_flush(&dataset->layout);
+        error = atomic_load(&dataset->header_differs) ? -EBUSY : hard_link_end(dataset->file);
+        if (!error)
+            error = sparse_flush(&dataset->layout);
         pthread_rwlock_unlock(&dataset->file->commit_lock);
     }
     return error == 0 && !atomic_load(&dataset->header_differs);

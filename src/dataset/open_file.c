@@ -346,7 +346,7 @@ static int close_file(struct sfs_file *file)
         sources_destroy(file->sources);
     dataset_close_all(file);
     hdf5_close(file->hdf5);
-    object_header_free(file->counted);
+    object_header_free(atomic_load(&file->counted));
     int error = store_close(file->store);
     if (file->owns_cache)
         common_cache_destroy(&(struct common_cache){file->cache, file->ahead});

@@ -146,8 +146,8 @@ struct sfs_file {
      * reading twice. Taken after `lock`. */
     pthread_rwlock_t commit_lock;
     /* As it was: the header of a sparse dataset in which libhdf5 has counted a link, and that it may know still
-     * (hard_links.c). NULL: none. Under commit_lock, for writing. */
-    struct object_header *counted;
+     * (hard_links.c). NULL: none. Changed under commit_lock, for writing. */
+    struct object_header *_Atomic counted;
     struct sfs_dataset *differing; /* in the running commit: datasets with header_differs */
     pthread_mutex_t lock;          /* guards what follows; held while a dataset is being opened */
     bool is_committing;            /* a commit has begun for all open datasets */
@@ -208,8 +208,11 @@ int hard_link_create(struct sfs_file *file, const char *path, const struct sfs_l
 
 /* With commit_lock for writing, before headers of sparse datasets are changed: if a link to one was
  * counted, and it could not be seen to then, libhdf5 forgets that header now. Errors, which are logged,
- * as of hdf5_reopen; -EIO also: its process has done more than to count the link, which is undone. */
+ * as of hdf5_reopen and hdf5_flush; -EIO also: its process has done more than to count the link, which is undone. */
 int hard_link_end(struct sfs_file *file);
+
+/* The same without commit_lock, before a header is read. */
+int hard_link_look(struct sfs_file *file);
 
 /* Makes the table of its sources, if it has none; `lock` is held. -ENOMEM. */
 int file_make_sources(struct sfs_file *file);
