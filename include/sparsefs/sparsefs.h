@@ -199,10 +199,11 @@ SFS_API int sfs_begin_writing(struct sfs_file *file);
 SFS_API void sfs_end_writing(struct sfs_file *file);
 
 /* Flushes and settles, and gives the exclusive lock back for a shared one. -EBUSY: a call is
- * changing something, or sfs_begin_writing has announced one; or, when it was shared already, another program has
- * the lock, by which it was lost for a moment: what is not in memory is -ESTALE then if that has
- * changed the file. Other errors are those of sfs_flush, and the lock stays. Of a file that is not
- * opened with options->share nothing is done. */
+ * changing something, or sfs_begin_writing has announced one, or something is unfinished
+ * (sfs_begin_unfinished); or, when it was shared already, another program has the lock, by which it
+ * was lost for a moment: what is not in memory is -ESTALE then if that has changed the file. Other
+ * errors are those of sfs_flush, and the lock stays. Of a file that is not opened with
+ * options->share nothing is done. */
 SFS_API int sfs_share(struct sfs_file *file);
 
 /* The lock that is held on the file; none also where the file system has no locks. */
@@ -1056,7 +1057,8 @@ SFS_API int sfs_write_many(const struct sfs_io *io, size_t n);
  * commits, so that a follower of the file sees all of it or nothing. But growth over them is
  * committed by sfs_flush if something behind them was unfinished and is not any more. They are
  * committed all the same when memory is short, and with other elements of their chunk if the
- * dataset is not sparse. Must end before the dataset is closed; NULL is fine. -EINVAL; -ENOMEM;
+ * dataset is not sparse. Must end before the dataset is closed; NULL is fine. Until then the
+ * exclusive lock is held, as by sfs_begin_writing, whose errors it has; -EINVAL; -ENOMEM;
  * -EOPNOTSUPP: dense, with pointers. */
 struct sfs_unfinished;
 SFS_API int sfs_begin_unfinished(struct sfs_dataset *dataset, const struct sfs_slab *slab,

@@ -190,6 +190,9 @@ int cache_flush_chunk(struct cache_dataset *dataset, const uint64_t *scaled);
  * error is in *left, else 0; the return value is an error that concerns the whole store. */
 int cache_flush_most(struct cache *cache, const struct store *store, int *left);
 
+/* Whether a chunk of any dataset in the store is dirty. */
+bool cache_has_changes(struct cache *cache, const struct store *store);
+
 /* The error for which the last attempt left a chunk of the dataset dirty in that way; 0: none. */
 int cache_left(struct cache_dataset *dataset);
 

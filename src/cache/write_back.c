@@ -551,6 +551,17 @@ int cache_flush_most(struct cache *cache, const struct store *store, int *left)
     return flush_most(cache, NULL, store, left);
 }
 
+bool cache_has_changes(struct cache *cache, const struct store *store)
+{
+    const struct chunk *chunk;
+    pthread_mutex_lock(&cache->lock);
+    DL_FOREACH2 (cache->dirty, chunk, dirty_next)
+        if (chunk->dataset->layout->store == store)
+            break;
+    pthread_mutex_unlock(&cache->lock);
+    return chunk;
+}
+
 int cache_left(struct cache_dataset *dataset)
 {
     struct cache *cache = dataset->cache;

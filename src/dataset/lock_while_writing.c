@@ -2,6 +2,7 @@
  * change and given back when all is in the file. */
 #include <errno.h>
 
+#include "cache/cache.h"
 #include "dataset/private.h"
 #include "store/store.h"
 
@@ -64,10 +65,12 @@ static int give_back(struct sfs_file *file)
     atomic_store(&file->writing.is_writer, false);
     if (atomic_load(&file->writing.users) == 0) {
         error = file_flush(file, true, &left);
-        if (!error && !left)
-            error = store_end_writing(file->store);
-        else if (!error)
+        if (!error)
             error = left;
+        if (!error && cache_has_changes(file->cache, file->store))
+            error = -EBUSY; /* nothing would store them without the lock */
+        if (!error)
+            error = store_end_writing(file->store);
     }
     if (error)
         atomic_store(&file->writing.is_writer, true);

@@ -19,6 +19,9 @@ struct sfs_unfinished {
 int sfs_begin_unfinished(struct sfs_dataset *dataset, const struct sfs_slab *slab,
                          struct sfs_unfinished **out)
 {
+    WRITING(dataset->file);
+    if (writing.error)
+        return writing.error;
     USING(dataset);
     struct box box = {.rank = slab->rank};
     if (!dataset->cache || slab->rank != dataset->layout.rank)
@@ -36,17 +39,20 @@ int sfs_begin_unfinished(struct sfs_dataset *dataset, const struct sfs_slab *sla
         return -ENOMEM;
     *unfinished = (struct sfs_unfinished){dataset, NULL, slab->start[0] + slab->count[0]};
     int error = cache_begin_unfinished(dataset->cache, &box, &unfinished->elements);
-    if (error)
+    if (error) {
         free(unfinished);
-    else
-        *out = unfinished;
-    return error;
+        return error;
+    }
+    writing.file = NULL; /* until sfs_end_unfinished: what commits leave out needs the lock */
+    *out = unfinished;
+    return 0;
 }
 
 void sfs_end_unfinished(struct sfs_unfinished *unfinished)
 {
     if (!unfinished)
         return;
+    struct sfs_file *file = unfinished->dataset->file;
     atomic_uint_least64_t *finished = &unfinished->dataset->finished_end;
     uint64_t before = atomic_load(finished);
     while (before < unfinished->end &&
@@ -54,6 +60,7 @@ void sfs_end_unfinished(struct sfs_unfinished *unfinished)
         ;
     cache_end_unfinished(unfinished->elements);
     free(unfinished);
+    sfs_end_writing(file);
 }
 
 /* ---- Commits ---- */

@@ -17,7 +17,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "cache/cache.h"
 #include "common/why.h"
+#include "dataset/private.h"
 #include "sparsefs/sparsefs.h"
 #include "store/store.h"
 
@@ -502,6 +504,67 @@ static void who_said_that_he_writes_keeps_it(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+static uint16_t value_after_reopening(uint64_t row)
+{
+    uint16_t value;
+    const struct sfs_slab one = {.rank = 2, .start = {row}, .count = {1, 1}};
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    open_file(NULL);
+    assert_int_equal(sfs_read(dataset, &one, 0, &value, sizeof(value)), 0);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+    return value;
+}
+
+static void what_is_unfinished_keeps_it(void **state)
+{
+    (void)state;
+    const struct sfs_options options = {.writable = true, .share = true};
+    const struct sfs_slab slab = {.rank = 2, .start = {5}, .count = {1, COLUMNS}};
+    struct sfs_unfinished *unfinished;
+    make_file();
+    open_file(&options);
+    assert_int_equal(sfs_begin_unfinished(dataset, &slab, &unfinished), 0);
+    assert_int_equal(sfs_lock(file), SFS_LOCK_EXCLUSIVE);
+    assert_int_equal(write_row(5, 7), 0);
+    assert_int_equal(sfs_share(file), -EBUSY);
+    assert_int_equal(sfs_lock(file), SFS_LOCK_EXCLUSIVE);
+    sfs_end_unfinished(unfinished);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_share(file), 0);
+    assert_int_equal(sfs_lock(file), SFS_LOCK_SHARED);
+    assert_int_equal(value_after_reopening(5), 7);
+}
+
+static void what_a_commit_leaves_in_memory_keeps_it(void **state)
+{
+    (void)state;
+    const struct sfs_options options = {.writable = true, .share = true};
+    const struct box box = {.rank = 2, .start = {5}, .count = {1, INT64_MAX}};
+    struct unfinished *unfinished;
+    make_file();
+    open_file(&options);
+    assert_int_equal(cache_begin_unfinished(dataset->cache, &box, &unfinished), 0);
+    assert_int_equal(write_row(5, 7), 0);
+    assert_int_equal(sfs_share(file), -EBUSY);
+    cache_end_unfinished(unfinished);
+    assert_int_equal(sfs_share(file), 0);
+    assert_int_equal(value_after_reopening(5), 7);
+}
+
+static void what_cannot_be_written_is_not_unfinished(void **state)
+{
+    (void)state;
+    const struct sfs_slab slab = {.rank = 2, .count = {1, COLUMNS}};
+    struct sfs_unfinished *unfinished;
+    make_file();
+    open_file(NULL);
+    assert_int_equal(sfs_begin_unfinished(dataset, &slab, &unfinished), -EROFS);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 static void who_did_not_open_it_to_share_keeps_it(void **state)
 {
     (void)state;
@@ -600,6 +663,9 @@ static int all_tests(void)
         cmocka_unit_test(of_two_threads_only_one_begins),
         cmocka_unit_test(many_threads_write_while_it_is_given_back),
         cmocka_unit_test(who_said_that_he_writes_keeps_it),
+        cmocka_unit_test(what_is_unfinished_keeps_it),
+        cmocka_unit_test(what_a_commit_leaves_in_memory_keeps_it),
+        cmocka_unit_test(what_cannot_be_written_is_not_unfinished),
         cmocka_unit_test(who_did_not_open_it_to_share_keeps_it),
         cmocka_unit_test(what_others_have_changed_is_stale_in_every_call),
         cmocka_unit_test(a_reason_is_taken_until_it_is_open),
