@@ -83,8 +83,10 @@ void unfinished_begin_commit(struct sfs_dataset *dataset, bool keeps_promises)
     if (!dataset->cache)
         return;
     uint64_t promised = keeps_promises ? atomic_load(&dataset->finished_end) : 0;
-    uint64_t all = can_be_cut(dataset) ? dataset->layout.dims[0] : UINT64_MAX;
-    cache_begin_commit(dataset->cache, dataset->committed_end, promised, all);
+    uint64_t dim = dataset->layout.dims[0];
+    bool cut = can_be_cut(dataset); /* else all of that dim is committed */
+    cache_begin_commit(dataset->cache, cut ? dataset->committed_end : dim, promised,
+                       cut ? dim : UINT64_MAX);
 }
 
 int unfinished_put_dims(struct sfs_dataset *dataset)

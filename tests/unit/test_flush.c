@@ -596,13 +596,14 @@ static void a_commit_while_an_edge_moves_has_chunks_as_its_dims_say(void **state
     close_file();
 }
 
-static void make_dense_file(unsigned n_others)
+static void make_dense_file(unsigned n_others, hsize_t chunk_rows)
 {
     const hsize_t dims[] = {1, COLUMNS}, most[] = {H5S_UNLIMITED, COLUMNS};
+    const hsize_t chunk_dims[] = {chunk_rows, COLUMNS};
     char name[16];
     hid_t made = H5Fcreate(PATH, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     hid_t chunked = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, dims, most);
-    assert_true(made >= 0 && space >= 0 && H5Pset_chunk(chunked, 2, dims) >= 0);
+    assert_true(made >= 0 && space >= 0 && H5Pset_chunk(chunked, 2, chunk_dims) >= 0);
     for (unsigned i = 0; i <= n_others; i++) {
         snprintf(name, sizeof(name), i == 0 ? "/x" : "/%u", i);
         hid_t one =
@@ -610,6 +611,45 @@ static void make_dense_file(unsigned n_others)
         assert_true(one >= 0 && H5Dclose(one) >= 0);
     }
     assert_true(H5Sclose(space) >= 0 && H5Pclose(chunked) >= 0 && H5Fclose(made) >= 0);
+}
+
+/* Where a commit cannot have other dims, these are committed although something in them is unfinished. */
+static void what_is_behind_unfinished_rows_is_committed(bool is_dense)
+{
+    struct expected expected = {.committed_rows = 40};
+    struct sfs_options options = {.writable = true};
+    struct sfs_unfinished *unfinished;
+    struct sfs_slab slab = row(20);
+    if (is_dense) {
+        make_dense_file(0, 2);
+        assert_int_equal(sfs_open(PATH, &options, &file), 0);
+        dataset = open_dataset(file, "/x");
+    } else {
+        has_unfiltered_edges = true;
+        create_file(0, SFS_UNLIMITED, 2, COLUMNS);
+        has_unfiltered_edges = false;
+    }
+    assert_int_equal(sfs_set_extent(dataset, (uint64_t[]){40, COLUMNS}), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_begin_unfinished(dataset, &slab, &unfinished), 0);
+    assert_int_equal(write_row(20, 5), 0);
+    assert_int_equal(write_row(30, 7), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    expected.committed[20] = is_dense ? 5 : 0;
+    expected.committed[30] = 7;
+    check_committed(&expected);
+    sfs_end_unfinished(unfinished);
+    assert_int_equal(sfs_flush(file), 0);
+    expected.committed[20] = 5;
+    check_committed(&expected);
+    close_file();
+}
+
+static void what_is_unfinished_keeps_nothing_behind_it_where_dims_cannot_be_cut(void **state)
+{
+    (void)state;
+    what_is_behind_unfinished_rows_is_committed(false);
+    what_is_behind_unfinished_rows_is_committed(true);
 }
 
 /* More datasets are closed meanwhile than are kept that nobody uses. */
@@ -622,7 +662,7 @@ static void a_commit_keeps_what_it_will_put_back(void **state)
     struct sfs_slab slab = row(1);
     char name[16];
     uint64_t dims[2];
-    make_dense_file(OTHERS);
+    make_dense_file(OTHERS, 1);
     assert_int_equal(sfs_open(PATH, &options, &file), 0);
     dataset = open_dataset(file, "/x");
     assert_int_equal(sfs_begin_unfinished(dataset, &slab, &unfinished), 0);
@@ -652,7 +692,7 @@ static void dims_that_could_not_be_put_back_are_before_chunks_are_stored(void **
     struct expected expected = {.committed_rows = 1};
     struct sfs_options options = {.writable = true};
     struct sfs_unfinished *unfinished[2];
-    make_dense_file(0);
+    make_dense_file(0, 1);
     assert_int_equal(sfs_open(PATH, &options, &file), 0);
     dataset = open_dataset(file, "/x");
     assert_int_equal(sfs_extend(dataset, (uint64_t[]){3, COLUMNS}), 0);
@@ -716,6 +756,7 @@ TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
           cmocka_unit_test(what_libhdf5_does_not_place_takes_no_space),
           cmocka_unit_test(what_is_unfinished_is_left_out),
           cmocka_unit_test(what_is_unfinished_is_left_out_of_a_commit_under_way),
+          cmocka_unit_test(what_is_unfinished_keeps_nothing_behind_it_where_dims_cannot_be_cut),
           cmocka_unit_test(what_a_commit_leaves_out_is_stored_for_others),
           cmocka_unit_test(ready_chunks_are_within_the_dims_of_a_commit_under_way),
           cmocka_unit_test(a_commit_while_an_edge_moves_has_chunks_as_its_dims_say))
