@@ -174,7 +174,8 @@ void cache_scratch_return(struct cache *cache, void *memory, size_t bytes);
 struct encoded;
 
 /* Stores a chunk given in its encoded form, replacing the stored one (the RFC's
- * direct_chunk_write). */
+ * direct_chunk_write) and what was changed in it; NULL: deletes it. After an error the chunk is as it was, with its
+ * changes, or as it would be without one. */
 int cache_insert(struct cache_dataset *dataset, const uint64_t *scaled,
                  const struct encoded *encoded);
 

@@ -70,6 +70,20 @@ int dataset_outside(const struct layout *layout, const uint64_t *scaled, const u
     return error;
 }
 
+/* Loads what cutting a chunk needs of it. */
+static int prepare(struct sfs_dataset *dataset, const uint64_t *scaled, const uint64_t *dims)
+{
+    (void)dims;
+    return cache_prepare(dataset->cache, scaled);
+}
+
+/* Deletes a chunk, stored or not; after an error it is as it was, or deleted. */
+static int delete (struct sfs_dataset *dataset, const uint64_t *scaled, const uint64_t *dims)
+{
+    (void)dims;
+    return cache_insert(dataset->cache, scaled, NULL);
+}
+
 /* Erases what of a chunk lies outside of the new dims. */
 static int erase_outside(struct sfs_dataset *dataset, const uint64_t *scaled, const uint64_t *dims)
 {
@@ -164,19 +178,22 @@ static bool is_outside(const struct concerned *chunks, const uint64_t *scaled)
 
 /* Does this with those of the chunks that are outside, or with the others. */
 static int with_each(struct sfs_dataset *dataset, const struct concerned *chunks, bool outside,
-                     int (*action)(struct cache_dataset *dataset, const uint64_t *scaled))
+                     int (*action)(struct sfs_dataset *dataset, const uint64_t *scaled,
+                                   const uint64_t *dims))
 {
     int error = 0;
     for (size_t i = 0; i < chunks->list.n && !error; i++) {
         const uint64_t *scaled = chunks->list.scaled + i * (size_t)chunks->layout->rank;
-        error = is_outside(chunks, scaled) == outside ? action(dataset->cache, scaled) : 0;
+        error = is_outside(chunks, scaled) == outside ? action(dataset, scaled, chunks->dims) : 0;
     }
     return error;
 }
 
 /* Erases what lies outside of smaller dims. On a full disk it may be what was to make the dataset larger that takes
- * all memory, and cannot be stored: it is dropped before any is needed for changes, and nothing else has to be stored.
- * What stays in part is read before that: if it cannot be, nothing is lost. */
+ * all memory, and cannot be stored: chunks outside are deleted before any is needed for changes, which needs neither
+ * memory for elements nor space, and nothing else has to be stored. One by one: each is as it was or deleted when there
+ * is an error, and never what was stored before the last change. What stays in part is read before that: if it cannot
+ * be, nothing is lost. */
 static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     struct layout *layout = &dataset->layout;
@@ -185,16 +202,14 @@ static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
     if (!error)
         error = layout_each_chunk(layout, NULL, note_cut, &chunks);
     if (!error)
-        error = with_each(dataset, &chunks, false, cache_prepare);
+        error = with_each(dataset, &chunks, false, prepare);
     UNINTERRUPTED();
     if (!error)
-        cache_forget_beyond(dataset->cache, dims);
-    for (size_t i = 0; i < chunks.list.n && !error; i++)
-        error = erase_outside(dataset, chunks.list.scaled + i * (size_t)layout->rank, dims);
-    /* Chunks outside are deleted as long as the index covers them, for which no space is needed: these alone if not all
-     * can be stored, or where the others are stored by the new dims. */
-    if (!error && (layout->unfiltered_edges || cache_flush(dataset->file->cache, dataset->cache)))
-        error = with_each(dataset, &chunks, true, cache_flush_chunk);
+        error = with_each(dataset, &chunks, true, delete);
+    if (!error)
+        error = with_each(dataset, &chunks, false, erase_outside);
+    if (!error && !layout->unfiltered_edges) /* else they are stored by the new dims */
+        (void)cache_flush(dataset->file->cache, dataset->cache);
     chunk_list_free(&chunks.list);
     return error;
 }

@@ -1064,11 +1064,11 @@ struct sparse_file {
     uint16_t model[SPARSE_ROWS][30];
 };
 
-static int create_sparse(struct sparse_file *sparse)
+static int create_sparse_over(struct sparse_file *sparse, size_t cache_size)
 {
     const unsigned level = 1;
     const struct sfs_filter deflate = {.id = 1, .n_values = 1, .values = &level};
-    struct sfs_options options = {.replace = true, .cache_size = 9000};
+    struct sfs_options options = {.replace = true, .cache_size = cache_size};
     struct sfs_dataset_create create = {.rank = 2,
                                         .dims = {SPARSE_ROWS, 30},
                                         .max_dims = {SFS_UNLIMITED, 30},
@@ -1089,6 +1089,11 @@ static int create_sparse(struct sparse_file *sparse)
         sparse->file = NULL;
     }
     return error;
+}
+
+static int create_sparse(struct sparse_file *sparse)
+{
+    return create_sparse_over(sparse, 9000);
 }
 
 /* Whether something failed for want of memory and is to be done again. What an encoder could not store is an error of
@@ -1227,6 +1232,53 @@ static void a_failed_allocation_leaves_a_sparse_dataset_as_it_should_be(void **s
     (void)state;
     assert_int_equal(write_sparse(), 0);
     assert_true(check(write_sparse, 0) > 300);
+}
+
+static void fill_sparse(struct sparse_file *sparse, uint16_t value)
+{
+    const struct sfs_slab all = {.rank = 2, .count = {SPARSE_ROWS, 30}};
+    uint16_t values[SPARSE_ROWS * 30];
+    for (size_t i = 0; i < COUNT(values); i++)
+        values[i] = value;
+    assert_int_equal(sfs_write(sparse->dataset, &all, values), 0);
+}
+
+/* Rows of 1 are stored, and of 2 in memory, when the k-th allocation fails; returns whether the dims are smaller. */
+static bool shrink_without_memory(long k)
+{
+    struct sparse_file sparse = {.first_error = 0};
+    const uint64_t fewer[] = {SPARSE_ROWS / 2, 30}, all[] = {SPARSE_ROWS, 30};
+    const struct sfs_slab slab = {.rank = 2, .count = {SPARSE_ROWS, 30}};
+    uint16_t values[SPARSE_ROWS][30];
+    assert_int_equal(create_sparse_over(&sparse, 1 << 20), 0);
+    fill_sparse(&sparse, 1);
+    assert_int_equal(sfs_flush(sparse.file), 0);
+    fill_sparse(&sparse, 2);
+    atomic_store(&until_failure, k);
+    int error = sfs_set_extent(sparse.dataset, fewer);
+    atomic_store(&until_failure, -1);
+    assert_true(error == 0 || error == -ENOMEM);
+    assert_int_equal(sfs_dataset_info(sparse.dataset)->dims[0],
+                     error ? SPARSE_ROWS : SPARSE_ROWS / 2);
+    assert_int_equal(sfs_set_extent(sparse.dataset, all), 0);
+    assert_int_equal(sfs_read(sparse.dataset, &slab, 0, values, sizeof(values)), 0);
+    for (int i = 0; i < SPARSE_ROWS; i++)
+        for (int j = 0; j < 30; j++)
+            assert_true(values[i][j] == 2 || (i >= SPARSE_ROWS / 2 && values[i][j] == 0));
+    if (!error)
+        assert_int_equal(values[SPARSE_ROWS / 2][0], 0);
+    sfs_dataset_close(sparse.dataset);
+    sfs_discard(sparse.file);
+    return error == 0;
+}
+
+static void what_cannot_be_cut_off_does_not_become_older(void **state)
+{
+    (void)state;
+    long k = 0;
+    for (int in_a_row = 0; in_a_row < 50; k++) /* some failures are no error */
+        in_a_row = shrink_without_memory(k) ? in_a_row + 1 : 0;
+    assert_true(k > 60);
 }
 
 /* The same through views. */
@@ -1601,6 +1653,7 @@ static int all_tests(void)
         cmocka_unit_test(converting_a_header_fails_for_want_of_memory),
         cmocka_unit_test(a_failed_allocation_leaves_a_dense_dataset_as_it_should_be),
         cmocka_unit_test(a_failed_allocation_leaves_a_sparse_dataset_as_it_should_be),
+        cmocka_unit_test(what_cannot_be_cut_off_does_not_become_older),
         cmocka_unit_test(a_failed_allocation_leaves_views_as_they_should_be),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);
