@@ -209,7 +209,7 @@ static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
     if (!error)
         error = with_each(dataset, &chunks, false, erase_outside);
     if (!error && !layout->unfiltered_edges) /* else they are stored by the new dims */
-        (void)cache_flush(dataset->file->cache, dataset->cache);
+        dataset->was_cut |= cache_flush(dataset->file->cache, dataset->cache) != 0;
     chunk_list_free(&chunks.list);
     return error;
 }
@@ -224,8 +224,8 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     size_t rank = (size_t)layout->rank;
     bool edges = layout->unfiltered_edges;
     /* Edge chunks without filters are stored by the dims: none is stored while these change, and no commit has some
-     * of those dims and some of these. */
-    if (edges)
+     * of those dims and some of these. Nor has one smaller dims without what was cut for them. */
+    if (edges || shrinks)
         file_hold_commits(dataset->file);
     cache_hold(dataset->cache);
     int error = 0;
@@ -245,7 +245,7 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     if (!error && shrinks)
         cache_forget_outside(dataset->cache);
     cache_let_go(dataset->cache);
-    if (edges)
+    if (edges || shrinks)
         file_let_commits(dataset->file);
     return error;
 }

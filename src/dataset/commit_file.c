@@ -32,7 +32,8 @@ static int write_metadata(struct sfs_file *file)
 }
 
 /* With the lock held: records and logs which datasets have chunks that cannot be stored. Where edge
- * chunks have no filters, all chunks must match the committed dims: then nothing is committed. */
+ * chunks have no filters, all chunks must match the committed dims, and where a chunk was cut, what
+ * is stored of it must not: then nothing is committed. */
 static int look_at_left(struct sfs_file *file, bool any)
 {
     struct sfs_dataset *dataset, *next;
@@ -42,7 +43,7 @@ static int look_at_left(struct sfs_file *file, bool any)
         atomic_store(&dataset->left, error);
         if (!error)
             continue;
-        bool holds = dataset->layout.unfiltered_edges;
+        bool holds = dataset->layout.unfiltered_edges || dataset->was_cut;
         log_error("%s: %s: chunks of it cannot be stored, and stay in memory: %s; all else %s",
                   sfs_path(file), dataset->path, strerror(-error),
                   holds ? "waits for them" : "is committed");
@@ -70,8 +71,11 @@ static void end_commit(struct sfs_file *file, bool is_committed)
     pthread_mutex_lock(&file->lock);
     pthread_rwlock_rdlock(&file->commit_lock);
     file->is_committing = false;
-    HASH_ITER (hh, file->datasets, dataset, next)
+    HASH_ITER (hh, file->datasets, dataset, next) {
         unfinished_end_commit(dataset, is_committed);
+        if (is_committed && !atomic_load(&dataset->left))
+            dataset->was_cut = false;
+    }
     pthread_rwlock_unlock(&file->commit_lock);
     pthread_mutex_unlock(&file->lock);
 }

@@ -75,6 +75,9 @@ struct sfs_dataset {
     atomic_uint_least64_t finished_end; /* largest end of anything unfinished that has been finished
                                          */
     atomic_int left;                    /* error for which the last commit left chunks out */
+    /* Since it shrank, a chunk that was cut could not be stored, and no commit has had all of it. Changed while no
+     * other thread commits. */
+    bool was_cut;
     struct {
         bool waits;
         struct sfs_dataset *prev, *next;

@@ -26,6 +26,7 @@
 /* ---- What stands still ---- */
 
 static atomic_bool hold, hold_encoding, hold_change;
+static atomic_int encode_error; /* of all that is encoded */
 static sem_t reached, released;
 
 static void stand_still(atomic_bool *once)
@@ -56,6 +57,9 @@ __attribute__((visibility("default"))) int __wrap_filter_encode(struct filter_pi
                                                                 size_t *out_size)
 {
     stand_still(&hold_encoding);
+    int error = atomic_load(&encode_error);
+    if (error)
+        return error;
     return __real_filter_encode(pipeline, in, size, scratch, out, out_size);
 }
 
@@ -714,6 +718,49 @@ static void dims_that_could_not_be_put_back_are_before_chunks_are_stored(void **
     close_file();
 }
 
+/* ---- What cannot be encoded ---- */
+
+/* In the file it has what was cut off. */
+static void smaller_dims_are_not_committed_without_the_chunk_that_is_cut(void **state)
+{
+    (void)state;
+    struct expected expected = {.committed_rows = 8};
+    struct sfs_options options = {.writable = true};
+    log_quietly();
+    create_file(8, SFS_UNLIMITED, 4, COLUMNS);
+    for (uint64_t i = 0; i < 8; i++) {
+        expected.committed[i] = (uint16_t)(i + 1);
+        assert_int_equal(write_row(i, expected.committed[i]), 0);
+    }
+    assert_int_equal(sfs_flush(file), 0);
+    atomic_store(&encode_error, -ENOMEM);
+    assert_int_equal(sfs_set_extent(dataset, (uint64_t[]){2, COLUMNS}), 0);
+    assert_int_equal(sfs_flush(file), -ENOMEM);
+    check_committed(&expected);
+    atomic_store(&encode_error, 0);
+    assert_int_equal(sfs_flush(file), 0);
+    expected.committed_rows = 2;
+    check_committed(&expected);
+
+    atomic_store(&encode_error, -ENOMEM); /* of a chunk that was not cut since */
+    assert_int_equal(write_row(0, 9), 0);
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){3, COLUMNS}), 0);
+    assert_int_equal(sfs_flush(file), -ENOMEM);
+    expected.committed_rows = 3;
+    expected.committed[2] = 0;
+    check_committed(&expected);
+    atomic_store(&encode_error, 0);
+    close_file();
+    assert_int_equal(sfs_open(PATH, &options, &file), 0);
+    dataset = open_dataset(file, "/x");
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){8, COLUMNS}), 0);
+    assert_int_equal(read_row(dataset, 0), 9);
+    assert_int_equal(read_row(dataset, 1), 2);
+    for (uint64_t i = 2; i < 8; i++)
+        assert_int_equal(read_row(dataset, i), 0);
+    close_file();
+}
+
 /* ---- What gets no place ---- */
 
 static uint64_t bytes_of_file(void)
@@ -753,6 +800,7 @@ TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
           cmocka_unit_test(others_read_write_and_open_while_the_disk_is_busy),
           cmocka_unit_test(a_flush_of_nothing_commits_nothing),
           cmocka_unit_test(dims_that_could_not_be_put_back_are_before_chunks_are_stored),
+          cmocka_unit_test(smaller_dims_are_not_committed_without_the_chunk_that_is_cut),
           cmocka_unit_test(what_libhdf5_does_not_place_takes_no_space),
           cmocka_unit_test(what_is_unfinished_is_left_out),
           cmocka_unit_test(what_is_unfinished_is_left_out_of_a_commit_under_way),
