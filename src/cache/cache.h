@@ -231,8 +231,9 @@ int cache_changed(struct cache_dataset *dataset, uint64_t **scaled, size_t *n);
  * set_extent_notify). */
 void cache_forget_outside(struct cache_dataset *dataset);
 
-/* Before they shrink: drops the chunks outside of the new dims, dirty ones included. What is stored of them stays. */
-void cache_forget_beyond(struct cache_dataset *dataset, const uint64_t *dims);
+/* Before they shrink: drops the chunks outside of the new dims, dirty ones included; only_new: those of which nothing
+ * is stored. What is stored of others stays. */
+void cache_forget_beyond(struct cache_dataset *dataset, const uint64_t *dims, bool only_new);
 
 /* Evicts the clean chunks of a dataset that have no pins. */
 void cache_evict(struct cache_dataset *dataset);

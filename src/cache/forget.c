@@ -11,8 +11,8 @@ static bool is_outside(const struct layout *layout, const uint64_t *scaled, cons
 }
 
 /* With the lock held: drops chunks that are neither changing nor being encoded, and outside of these dims, if they are
- * not NULL; returns whether these were all. */
-static bool forget_idle(struct cache_dataset *dataset, const uint64_t *dims)
+ * not NULL; only_new: those that are not stored; returns whether these were all. */
+static bool forget_idle(struct cache_dataset *dataset, const uint64_t *dims, bool only_new)
 {
     struct chunk *chunk, *next;
     bool all = true;
@@ -21,7 +21,7 @@ static bool forget_idle(struct cache_dataset *dataset, const uint64_t *dims)
             continue;
         bool idle = !chunk->changing && !chunk->encoding;
         all &= idle;
-        if (idle) {
+        if (idle && !(only_new && chunk->record.exists)) {
             chunk_pin(chunk);
             chunk_unlink(chunk);
             chunk_unpin(chunk);
@@ -30,11 +30,11 @@ static bool forget_idle(struct cache_dataset *dataset, const uint64_t *dims)
     return all;
 }
 
-static void forget(struct cache_dataset *dataset, const uint64_t *dims)
+static void forget(struct cache_dataset *dataset, const uint64_t *dims, bool only_new)
 {
     struct cache *cache = dataset->cache;
     pthread_mutex_lock(&cache->lock);
-    while (!forget_idle(dataset, dims))
+    while (!forget_idle(dataset, dims, only_new))
         pthread_cond_wait(&cache->changed, &cache->lock);
     pthread_mutex_unlock(&cache->lock);
 }
@@ -68,20 +68,20 @@ void cache_evict(struct cache_dataset *dataset)
     pthread_mutex_unlock(&cache->lock);
 }
 
-void cache_forget_beyond(struct cache_dataset *dataset, const uint64_t *dims)
+void cache_forget_beyond(struct cache_dataset *dataset, const uint64_t *dims, bool only_new)
 {
-    forget(dataset, dims);
+    forget(dataset, dims, only_new);
 }
 
 void cache_forget_outside(struct cache_dataset *dataset)
 {
-    forget(dataset, dataset->layout->dims);
+    forget(dataset, dataset->layout->dims, false);
     unfinished_cut(dataset);
 }
 
 void cache_forget(struct cache_dataset *dataset)
 {
-    forget(dataset, NULL);
+    forget(dataset, NULL, false);
 }
 
 void cache_hold(struct cache_dataset *dataset)

@@ -250,12 +250,18 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     return error;
 }
 
-static int change_dense(struct sfs_dataset *dataset, const uint64_t *dims)
+/* undoes: nothing was outside of these dims before. */
+static int change_dense(struct sfs_dataset *dataset, const uint64_t *dims, bool undoes)
 {
     struct sfs_file *file = dataset->file;
-    bool stays = dataset->cache && !dataset->layout.unfiltered_edges;
+    bool shrinks = false;
     for (int i = 0; i < dataset->info.rank; i++)
-        stays &= dims[i] >= dataset->info.dims[i]; /* what is stored of what is there */
+        shrinks |= dims[i] < dataset->info.dims[i];
+    /* What is stored of what is there. */
+    bool stays = dataset->cache && !dataset->layout.unfiltered_edges && !shrinks;
+    /* A full disk has no room for what is to go. What is stored of a chunk must not come back if this fails. */
+    if (dataset->cache && shrinks)
+        cache_forget_beyond(dataset->cache, dims, !undoes);
     int error = dataset->cache && !stays ? cache_flush(file->cache, dataset->cache) : 0;
     if (error)
         return error;
@@ -301,7 +307,8 @@ static int check_elements(const struct sfs_dataset *dataset, const uint64_t *dim
     return 0;
 }
 
-static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims)
+/* undoes: these dims were changed by the same call, and no other one has seen it. */
+static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims, bool undoes)
 {
     const struct sfs_dataset_info *info = &dataset->info;
     uint64_t elements;
@@ -319,7 +326,7 @@ static int change_dims(struct sfs_dataset *dataset, const uint64_t *dims)
         error = check_room(dataset, dims);
     if (error)
         return error;
-    return dataset->sparse ? change_sparse(dataset, dims) : change_dense(dataset, dims);
+    return dataset->sparse ? change_sparse(dataset, dims) : change_dense(dataset, dims, undoes);
 }
 
 int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
@@ -330,7 +337,7 @@ int sfs_set_extent(struct sfs_dataset *dataset, const uint64_t *dims)
     GETTING_ALONE(dataset);
     if (alone_error)
         return alone_error;
-    return change_dims(dataset, dims);
+    return change_dims(dataset, dims, false);
 }
 
 /* The maximum of these dims and the dataset's, per axis. */
@@ -350,7 +357,7 @@ int sfs_extend(struct sfs_dataset *dataset, const uint64_t *dims)
     if (alone_error)
         return alone_error;
     at_least(dataset, dims, larger);
-    return change_dims(dataset, larger);
+    return change_dims(dataset, larger, false);
 }
 
 int sfs_make_room(struct sfs_dataset *dataset, uint64_t bytes)
@@ -386,14 +393,14 @@ int sfs_extend_with(struct sfs_dataset *dataset, const uint64_t *dims, int (*act
     /* On a full disk going back needs the room that the action did not get. */
     int error = sfs_make_room(dataset, bytes_of_slab(dataset, larger));
     if (!error)
-        error = change_dims(dataset, larger);
+        error = change_dims(dataset, larger, false);
     if (error)
         return error;
     alone_call_begin(&dataset->use, &call);
     error = action(context);
     alone_call_end(&call);
     UNINTERRUPTED();
-    int undone = error ? change_dims(dataset, before) : 0;
+    int undone = error ? change_dims(dataset, before, true) : 0;
     if (undone)
         log_error("%s: %s: the dims stay extended although nothing could be written: %s",
                   sfs_path(dataset->file), dataset->path, strerror(-undone));

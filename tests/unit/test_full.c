@@ -1,4 +1,4 @@
-/* A disk that is full while a sparse dataset is written: the error is reported, the file keeps what
+/* A disk that is full while a dataset is written, or its dims change: the error is reported, the file keeps what
  * was flushed before, and nothing written is lost once there is room. */
 #include "support.h"
 
@@ -240,5 +240,87 @@ static void what_is_cut_off_on_a_full_disk_does_not_come_back(void **state)
     shrink_on_full_disk(true);
 }
 
+/* ---- A dense dataset ---- */
+
+#define ROWS      4
+#define ROW_BYTES 100000 /* those of a chunk, larger than what is left free in the file */
+
+static int write_bytes(struct sfs_dataset *dataset, uint64_t row, int value)
+{
+    struct sfs_slab slab = {.rank = 2, .start = {row}, .count = {1, ROW_BYTES}};
+    static unsigned char bytes[ROW_BYTES];
+    memset(bytes, value, sizeof(bytes));
+    return sfs_write(dataset, &slab, bytes);
+}
+
+static void check_bytes(struct sfs_dataset *dataset, uint64_t row, int value)
+{
+    struct sfs_slab slab = {.rank = 2, .start = {row}, .count = {1, ROW_BYTES}};
+    static unsigned char bytes[ROW_BYTES];
+    assert_int_equal(sfs_read(dataset, &slab, 0, bytes, sizeof(bytes)), 0);
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        assert_int_equal(bytes[i], value);
+}
+
+static int write_behind(void *dataset)
+{
+    assert_int_equal(write_bytes(dataset, ROWS, 9), 0);
+    return -ENOSPC;
+}
+
+static struct sfs_file *create_dense(struct sfs_dataset **dataset)
+{
+    struct sfs_options options = {.replace = true};
+    struct sfs_dataset_create create = {.rank = 2,
+                                        .dims = {ROWS, ROW_BYTES},
+                                        .max_dims = {SFS_UNLIMITED, ROW_BYTES},
+                                        .chunk_dims = {1, ROW_BYTES},
+                                        .is_dense = true};
+    struct sfs_file *file = NULL;
+    void *type = NULL;
+    struct stat st;
+    assert_int_equal(sfs_type_encode("|u1", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_create(PATH, &options, &file), 0);
+    assert_int_equal(sfs_dataset_create(file, "/x", &create, dataset), 0);
+    free(type);
+    for (uint64_t i = 0; i < ROWS; i++)
+        assert_int_equal(write_bytes(*dataset, i, (int)i), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_settle(file), 0);
+    assert_int_equal(stat(PATH, &st), 0);
+    limit_files((rlim_t)st.st_size);
+    return file;
+}
+
+static void dims_of_dense_data_go_back_on_a_full_disk(void **state)
+{
+    (void)state;
+    const uint64_t larger[] = {ROWS + 1, ROW_BYTES}, smaller[] = {ROWS, ROW_BYTES};
+    struct sfs_dataset *dataset = NULL;
+    log_quietly();
+    signal(SIGXFSZ, SIG_IGN);
+    struct sfs_file *file = create_dense(&dataset);
+    for (int undoes = 1; undoes >= 0; undoes--) {
+        if (undoes) {
+            assert_int_equal(sfs_extend_with(dataset, larger, write_behind, dataset), -ENOSPC);
+        } else {
+            assert_int_equal(sfs_extend(dataset, larger), 0);
+            assert_int_equal(write_bytes(dataset, ROWS, 8), 0);
+            assert_int_equal(sfs_set_extent(dataset, smaller), 0);
+        }
+        assert_int_equal(sfs_dataset_info(dataset)->dims[0], ROWS);
+        assert_int_equal(sfs_extend(dataset, larger), 0);
+        check_bytes(dataset, ROWS, 0);
+        assert_int_equal(sfs_set_extent(dataset, smaller), 0);
+    }
+    limit_files(RLIM_INFINITY);
+    for (uint64_t i = 0; i < ROWS; i++)
+        check_bytes(dataset, i, (int)i);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(a_full_disk_loses_nothing),
-          cmocka_unit_test(what_is_cut_off_on_a_full_disk_does_not_come_back))
+          cmocka_unit_test(what_is_cut_off_on_a_full_disk_does_not_come_back),
+          cmocka_unit_test(dims_of_dense_data_go_back_on_a_full_disk))
