@@ -82,6 +82,7 @@ void cache_forget_outside(struct cache_dataset *dataset)
 void cache_forget(struct cache_dataset *dataset)
 {
     forget(dataset, NULL, false);
+    unfinished_cut(dataset);
 }
 
 void cache_hold(struct cache_dataset *dataset)

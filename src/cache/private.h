@@ -262,7 +262,7 @@ void unfinished_stored(struct chunk *chunk, const struct cache_form *form);
 /* The same with whatever elements. */
 void unfinished_stored_whole(struct chunk *chunk);
 
-/* The same: the dims have shrunk, and nothing is stored outside of them any more. */
+/* The same: the dims may have shrunk, and nothing is stored outside of them any more. */
 void unfinished_cut(struct cache_dataset *dataset);
 
 /* ---- The lock is held; these do not drop it ---- */

@@ -107,6 +107,8 @@ static int touch(struct sfs_dataset *dataset, const uint64_t *scaled)
 static void take_dims(struct sfs_dataset *dataset, const uint64_t *dims)
 {
     size_t bytes = (size_t)dataset->info.rank * sizeof(*dims);
+    if (dims[0] < dataset->info.dims[0])
+        unfinished_cut_rows(dataset, dims[0]);
     memcpy(dataset->layout.dims, dims, bytes);
     memcpy(dataset->info.dims, dims, bytes);
     (void)box_product(dims, dataset->info.rank, 1, &dataset->info.elements); /* checked before */

@@ -379,6 +379,10 @@ void unfinished_restore_left(struct sfs_file *file);
 
 void unfinished_end_commit(struct sfs_dataset *dataset, bool is_committed);
 
+/* The first dim has shrunk to this: what is behind it is neither promised nor committed any more. commit_lock is held
+ * for writing. */
+void unfinished_cut_rows(struct sfs_dataset *dataset, uint64_t end);
+
 /* In change_dims.c: puts dims into the header of a sparse or chunked dataset; commit_lock is held for
  * writing. */
 int dataset_put_dims(struct sfs_dataset *dataset, const uint64_t *dims);

@@ -149,3 +149,14 @@ void unfinished_end_commit(struct sfs_dataset *dataset, bool is_committed)
         dataset->committed_end = dataset->flush_end;
     cache_end_commit(dataset->cache);
 }
+
+void unfinished_cut_rows(struct sfs_dataset *dataset, uint64_t end)
+{
+    uint64_t before = atomic_load(&dataset->finished_end);
+    while (before > end && !atomic_compare_exchange_weak(&dataset->finished_end, &before, end))
+        ;
+    if (dataset->committed_end > end)
+        dataset->committed_end = end;
+    if (dataset->flush_end > end)
+        dataset->flush_end = end;
+}

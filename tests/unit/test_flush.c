@@ -656,6 +656,48 @@ static void what_is_unfinished_keeps_nothing_behind_it_where_dims_cannot_be_cut(
     what_is_behind_unfinished_rows_is_committed(true);
 }
 
+/* What was finished, stored and committed behind smaller dims does not count when the dataset grows again. */
+static void what_is_unfinished_is_left_out_where_others_were_cut_off(bool is_dense, bool flushes)
+{
+    struct expected expected = {.committed_rows = 10};
+    struct sfs_options options = {.writable = true};
+    struct sfs_unfinished *unfinished;
+    struct sfs_slab last = row(ROWS - 1), tenth = row(10);
+    if (is_dense) {
+        make_dense_file(0, 1);
+        assert_int_equal(sfs_open(PATH, &options, &file), 0);
+        dataset = open_dataset(file, "/x");
+    } else {
+        make_growing(1);
+    }
+    assert_int_equal(sfs_begin_unfinished(dataset, &last, &unfinished), 0);
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){ROWS, COLUMNS}), 0);
+    assert_int_equal(write_row(ROWS - 1, 5), 0);
+    sfs_end_unfinished(unfinished);
+    assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_set_extent(dataset, (uint64_t[]){1, COLUMNS}), 0);
+    if (flushes)
+        assert_int_equal(sfs_flush(file), 0);
+    assert_int_equal(sfs_begin_unfinished(dataset, &tenth, &unfinished), 0);
+    assert_int_equal(sfs_extend(dataset, (uint64_t[]){11, COLUMNS}), 0);
+    assert_int_equal(write_row(10, 7), 0);
+    assert_int_equal(sfs_flush(file), 0);
+    check_committed(&expected);
+    sfs_end_unfinished(unfinished);
+    assert_int_equal(sfs_flush(file), 0);
+    expected.committed_rows = 11;
+    expected.committed[10] = 7;
+    check_committed(&expected);
+    close_file();
+}
+
+static void smaller_dims_promise_less(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        what_is_unfinished_is_left_out_where_others_were_cut_off(i / 2, i % 2);
+}
+
 /* More datasets are closed meanwhile than are kept that nobody uses. */
 static void a_commit_keeps_what_it_will_put_back(void **state)
 {
@@ -804,6 +846,7 @@ TEST_MAIN(cmocka_unit_test(those_who_wait_for_a_commit_share_the_next),
           cmocka_unit_test(what_libhdf5_does_not_place_takes_no_space),
           cmocka_unit_test(what_is_unfinished_is_left_out),
           cmocka_unit_test(what_is_unfinished_is_left_out_of_a_commit_under_way),
+          cmocka_unit_test(smaller_dims_promise_less),
           cmocka_unit_test(what_is_unfinished_keeps_nothing_behind_it_where_dims_cannot_be_cut),
           cmocka_unit_test(what_a_commit_leaves_out_is_stored_for_others),
           cmocka_unit_test(ready_chunks_are_within_the_dims_of_a_commit_under_way),
