@@ -330,8 +330,8 @@ static void reopening_that_fails_while_datasets_go(void **state)
     }
 }
 
-/* libhdf5 cannot be made to forget the header at once: nothing is changed before it can. Its process has written it, and
- * need not forget it. */
+/* libhdf5 cannot be made to forget the header at once: nothing is changed before it can. Its process has written it,
+ * and need not forget it. */
 static void reopening_that_fails(void **state)
 {
     (void)state;
