@@ -84,6 +84,12 @@ static int delete (struct sfs_dataset *dataset, const uint64_t *scaled, const ui
     return cache_insert(dataset->cache, scaled, NULL);
 }
 
+static int flush(struct sfs_dataset *dataset, const uint64_t *scaled, const uint64_t *dims)
+{
+    (void)dims;
+    return cache_flush_chunk(dataset->cache, scaled);
+}
+
 /* Erases what of a chunk lies outside of the new dims. */
 static int erase_outside(struct sfs_dataset *dataset, const uint64_t *scaled, const uint64_t *dims)
 {
@@ -210,8 +216,9 @@ static int cut(struct sfs_dataset *dataset, const uint64_t *dims)
         error = with_each(dataset, &chunks, true, delete);
     if (!error)
         error = with_each(dataset, &chunks, false, erase_outside);
-    if (!error && !layout->unfiltered_edges) /* else they are stored by the new dims */
-        dataset->was_cut |= cache_flush(dataset->file->cache, dataset->cache) != 0;
+    if (!error && !layout->unfiltered_edges && /* else they are stored by the new dims */
+        cache_flush(dataset->file->cache, dataset->cache))
+        dataset->was_cut |= with_each(dataset, &chunks, false, flush) != 0;
     chunk_list_free(&chunks.list);
     return error;
 }

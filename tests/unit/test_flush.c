@@ -800,6 +800,17 @@ static void smaller_dims_are_not_committed_without_the_chunk_that_is_cut(void **
     assert_int_equal(read_row(dataset, 1), 2);
     for (uint64_t i = 2; i < 8; i++)
         assert_int_equal(read_row(dataset, i), 0);
+
+    atomic_store(&encode_error,
+                 -ENOMEM); /* of a chunk that was not cut, while others go as a whole */
+    assert_int_equal(write_row(0, 10), 0);
+    assert_int_equal(sfs_set_extent(dataset, (uint64_t[]){4, COLUMNS}), 0);
+    assert_int_equal(sfs_flush(file), -ENOMEM);
+    expected.committed_rows = 4;
+    expected.committed[0] = 9;
+    expected.committed[3] = 0;
+    check_committed(&expected);
+    atomic_store(&encode_error, 0);
     close_file();
 }
 
