@@ -34,7 +34,9 @@
 
 /* After a state was found for which no counter stands: when to take it again, in nanoseconds, as the file may have been
  * changed once more at the time that it shows: of a tick of the kernel, or of one or two seconds. By then that is over,
- * whatever clock the time is of. */
+ * whatever clock the time is of. A time of long ago is in no doubt. */
+#define DOUBTFUL_SECONDS 60
+
 static const uint64_t doubt_nanos[] = {20000000, 1200000000, 3000000000};
 
 #define N_DOUBTS (sizeof(doubt_nanos) / sizeof(*doubt_nanos))
@@ -307,13 +309,20 @@ static unsigned doubts_by_now(const struct store *store)
     return n;
 }
 
+static bool is_recent(const struct timespec *changed)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return changed->tv_sec > now.tv_sec - DOUBTFUL_SECONDS;
+}
+
 /* Whether the state found last is still current. A journal that exists may have become complete
  * since; the state of a live file is never kept. */
 static bool is_unchanged(const struct store *store)
 {
     struct follow_state now;
     return store->has_state && !store->is_live && look(store, &now) == 0 &&
-           (now.number[0] || doubts_by_now(store) <= store->doubts) &&
+           (now.number[0] || !is_recent(&now.changed) || doubts_by_now(store) <= store->doubts) &&
            journal_look(store, &now.journal) == 0 && is_same_state(&now, &store->state) &&
            (!now.journal.exists || is_same_journal(&now.journal, &store->state.journal));
 }

@@ -474,7 +474,7 @@ static bool moves_after(struct store *store, unsigned millis)
 static void a_state_that_is_in_doubt_is_taken_again(void **state)
 {
     (void)state;
-    struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    struct timespec times[2] = {{.tv_sec = time(NULL)}, {.tv_sec = time(NULL)}};
     struct store *store;
     int fd = open("doubt", O_RDWR | O_CREAT | O_EXCL, 0600);
     assert_int_equal(ftruncate(fd, PAGE), 0);
@@ -496,6 +496,10 @@ static void a_state_that_is_in_doubt_is_taken_again(void **state)
     }
     assert_true(moves_after(store, 10000)); /* once for all times that have come */
     assert_false(moves_after(store, 0));
+    times[1].tv_sec -= 1000;
+    assert_int_equal(futimens(fd, times), 0);
+    assert_true(moves_after(store, 0));
+    assert_false(moves_after(store, 10000)); /* nobody has changed it now */
     stopped_clock = 0;
     store_close(store);
     close(fd);
