@@ -106,16 +106,19 @@ int hard_link_end(struct sfs_file *file)
     return error;
 }
 
-int hard_link_look(struct sfs_file *file)
+int hard_link_look(struct sfs_file *file, uint64_t address)
 {
     if (!atomic_load(&file->counted))
         return 0;
     int error = interrupt_wrlock(&file->commit_lock);
     if (error)
         return error;
-    error = hard_link_end(file);
+    const struct object_header *header = atomic_load(&file->counted);
+    if (header && header->block[0].address == dataset_store_address(file, address))
+        error = hard_link_end(file);
+    bool is_undone = !atomic_load(&file->counted);
     pthread_rwlock_unlock(&file->commit_lock);
-    return error;
+    return is_undone ? 0 : error;
 }
 
 /* ---- The link ---- */

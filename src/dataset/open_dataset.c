@@ -314,7 +314,7 @@ static int add_dataset(struct sfs_file *file, uint64_t address, const char *path
                        struct series **series, struct sfs_dataset **out, struct why *why)
 {
     struct sfs_dataset *dataset;
-    int error = hard_link_look(file);
+    int error = hard_link_look(file, address);
     if (!error)
         error = open_dataset(file, address, path, series, &dataset, why);
     if (error)
