@@ -34,7 +34,7 @@
 
 /* After a state was found for which no counter stands: when to take it again, in nanoseconds, as the file may have been
  * changed once more at the time that it shows: of a tick of the kernel, or of one or two seconds. By then that is over,
- * whatever clock the time is of. A time of long ago is in no doubt. */
+ * whatever clock the time is of. The state in which the file is opened is in no doubt if its time is of long ago. */
 #define DOUBTFUL_SECONDS 60
 
 static const uint64_t doubt_nanos[] = {20000000, 1200000000, 3000000000};
@@ -309,11 +309,11 @@ static unsigned doubts_by_now(const struct store *store)
     return n;
 }
 
-static bool is_recent(const struct timespec *changed)
+static bool is_recent(const struct store *store)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return changed->tv_sec > now.tv_sec - DOUBTFUL_SECONDS;
+    return store->n_found > 1 || store->state.changed.tv_sec > now.tv_sec - DOUBTFUL_SECONDS;
 }
 
 /* Whether the state found last is still current. A journal that exists may have become complete
@@ -322,7 +322,7 @@ static bool is_unchanged(const struct store *store)
 {
     struct follow_state now;
     return store->has_state && !store->is_live && look(store, &now) == 0 &&
-           (now.number[0] || !is_recent(&now.changed) || doubts_by_now(store) <= store->doubts) &&
+           (now.number[0] || !is_recent(store) || doubts_by_now(store) <= store->doubts) &&
            journal_look(store, &now.journal) == 0 && is_same_state(&now, &store->state) &&
            (!now.journal.exists || is_same_journal(&now.journal, &store->state.journal));
 }
