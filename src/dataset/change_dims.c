@@ -228,6 +228,9 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     struct layout *layout = &dataset->layout;
     struct concerned chunks = {.dataset = dataset, .layout = layout, .dims = dims};
     bool shrinks = false;
+    int error = hard_link_look(dataset->file, dataset->address); /* before anything is erased */
+    if (error)
+        return error;
     for (int i = 0; i < layout->rank; i++)
         shrinks |= dims[i] < layout->dims[i];
     size_t rank = (size_t)layout->rank;
@@ -237,7 +240,6 @@ static int change_sparse(struct sfs_dataset *dataset, const uint64_t *dims)
     if (edges || shrinks)
         file_hold_commits(dataset->file);
     cache_hold(dataset->cache);
-    int error = 0;
     if (edges) /* the index must have all chunks */
         error = cache_flush(dataset->file->cache, dataset->cache);
     if (!error && edges)

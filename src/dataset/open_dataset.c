@@ -418,11 +418,11 @@ static bool can_go(struct sfs_dataset *dataset)
     if (!dataset->cache || !store_is_writable(dataset->file->store))
         return true;
     int error = cache_flush(dataset->file->cache, dataset->cache);
+    if (!error && dataset->sparse)
+        error = hard_link_look(dataset->file, dataset->address);
     if (!error && dataset->sparse) {
         pthread_rwlock_wrlock(&dataset->file->commit_lock);
-        error = atomic_load(&dataset->header_differs) ? -EBUSY : hard_link_end(dataset->file);
-        if (!error)
-            error = sparse_flush(&dataset->layout);
+        error = atomic_load(&dataset->header_differs) ? -EBUSY : sparse_flush(&dataset->layout);
         pthread_rwlock_unlock(&dataset->file->commit_lock);
     }
     return error == 0 && !atomic_load(&dataset->header_differs);

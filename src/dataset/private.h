@@ -214,7 +214,7 @@ int hard_link_create(struct sfs_file *file, const char *path, const struct sfs_l
  * as of hdf5_reopen and hdf5_flush; -EIO also: its process has done more than to count the link, which is undone. */
 int hard_link_end(struct sfs_file *file);
 
-/* The same without commit_lock, before the header at an address is read: no error if it is as it should be then. */
+/* The same for one header, with `lock` or alone and without commit_lock: no error if it is as it should be then. */
 int hard_link_look(struct sfs_file *file, uint64_t address);
 
 /* Makes the table of its sources, if it has none; `lock` is held. -ENOMEM. */
