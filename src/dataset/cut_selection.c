@@ -12,6 +12,7 @@
 
 #include "common/box.h"
 #include "common/growing_array.h"
+#include "common/interrupt.h"
 #include "selection/sort.h"
 
 struct cut {
@@ -28,6 +29,7 @@ struct cutter {
     uint64_t number_stride[SFS_MAX_RANK]; /* chunks of the grid */
     struct cut *cuts;
     size_t n, capacity;
+    uint64_t n_given; /* chunks */
 };
 
 static void cutter_init(struct cutter *cutter, const struct layout *layout)
@@ -161,6 +163,8 @@ static int give_row(struct cutter *cutter, part_function each, void *context)
         while (end < cutter->n && cutter->cuts[end].chunk == cutter->cuts[first].chunk)
             end++;
         error = give_part(cutter, first, end - first, pieces, each, context);
+        if (!error && ++cutter->n_given % ASK_EVERY_CHUNKS == 0)
+            error = interrupt_check();
         first = end;
     }
     free(pieces);

@@ -5,6 +5,8 @@
 #include "layout/layout.h"
 #include "selection/runs.h"
 
+#define ASK_EVERY_CHUNKS 4096 /* between two checks for an interruption */
+
 /* Adjacent selected elements of one chunk. */
 struct part_piece {
     uint64_t position; /* of the first, in the chunk */
@@ -28,7 +30,7 @@ typedef int (*part_function)(void *context, const struct part *part);
 
 /* Calls each for every chunk that has elements of runs, which are row-major positions in the
  * dataset, until one returns an error. Memory is in proportion to the runs of one row of chunks
- * along the first axis. -ENOMEM. */
+ * along the first axis. -ENOMEM; -EINTR. */
 int parts_each(const struct layout *layout, const struct runs *runs, part_function each,
                void *context);
 

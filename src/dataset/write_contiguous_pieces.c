@@ -3,6 +3,7 @@
 #include "cache/cache.h"
 #include "chunk/chunks_of_box.h"
 #include "common/box.h"
+#include "common/interrupt.h"
 #include "dataset/cut_selection.h"
 #include "dataset/private.h"
 
@@ -27,6 +28,7 @@ int dataset_write_pieces(struct sfs_dataset *dataset, const struct box *box,
     const struct layout *layout = &dataset->layout;
     uint64_t all, place, first, n;
     struct piece piece;
+    unsigned written = 0;
     int error = 0;
     *done = false;
     if (!dataset->sparse || !box_product(box->count, box->rank, 1, &all) || !are_runs(defined, all))
@@ -48,6 +50,8 @@ int dataset_write_pieces(struct sfs_dataset *dataset, const struct box *box,
                                      values + runs_rank(&runs, place) * layout->element_size,
                                      part.elements == parts_inside(layout, piece.scaled));
         runs_free(&part);
+        if (!error && ++written % ASK_EVERY_CHUNKS == 0)
+            error = interrupt_check();
     }
     *done = !error;
     return error;

@@ -301,7 +301,45 @@ static void rows_without_elements_count(void **state)
     assert_int_equal(sfs_close(file), 0);
 }
 
+#define TINY 40960 /* chunks of one element */
+
+/* All of them, which is one run, or every second: who writes asks whether to go on, also where nothing waits. */
+static void writing_tiny_chunks_is_interrupted(void **state)
+{
+    (void)state;
+    const struct sfs_slab all = {.rank = 1, .count = {TINY}};
+    struct sfs_options options = {.replace = true};
+    struct sfs_dataset_create create = {
+        .rank = 1, .dims = {TINY}, .max_dims = {TINY}, .chunk_dims = {1}};
+    struct sfs_file *file;
+    struct sfs_dataset *dataset;
+    void *type = NULL, *values = allocate(TINY);
+    struct sfs_interval *interval = allocate((TINY / 2 + 1) * sizeof(*interval));
+    memset(values, 1, TINY);
+    assert_int_equal(sfs_create("tiny.h5", &options, &file), 0);
+    assert_int_equal(sfs_type_encode("|u1", &type, &create.type.n), 0);
+    create.type.bytes = type;
+    assert_int_equal(sfs_dataset_create(file, "/d", &create, &dataset), 0);
+    for (uint64_t step = 1; step <= 2; step++) {
+        uint64_t n = step == 1 ? 1 : TINY / 2;
+        struct sfs_defined defined = {n, interval, TINY / step};
+        unsigned asked = 0;
+        for (uint64_t i = 0; i <= n; i++)
+            interval[i] = (struct sfs_interval){i * step, i == n ? TINY / step : i};
+        sfs_set_interrupt(counts_questions, &asked);
+        assert_int_equal(sfs_write_values(dataset, &all, &defined, values), 0);
+        sfs_set_interrupt(NULL, NULL);
+        assert_in_range(asked, TINY / step / 4096, UINT32_MAX);
+    }
+    free(interval);
+    free(type);
+    free(values);
+    sfs_dataset_close(dataset);
+    assert_int_equal(sfs_close(file), 0);
+}
+
 TEST_MAIN(cmocka_unit_test(what_is_defined_is_found), cmocka_unit_test(huge_ranges_are_erased),
           cmocka_unit_test(all_is_selected), cmocka_unit_test(what_is_defined_is_set),
           cmocka_unit_test(calls_are_interrupted), cmocka_unit_test(dims_shrink),
-          cmocka_unit_test(rows_without_elements_count))
+          cmocka_unit_test(rows_without_elements_count),
+          cmocka_unit_test(writing_tiny_chunks_is_interrupted))
